@@ -1,0 +1,210 @@
+"""The runner behind `make test`: one set of private servers, and the suite on each database.
+
+    python -m tests.run [--all] [--only postgres|sqlite] [-- arguments for pytest]
+
+A leg is the suite on one database under one Django; `--all` adds the legs of the other supported
+Django. A leg has two parts: the quick tests side by side, then those that start processes and
+measure them, undisturbed. `DATABASE_URL` and `REDIS_URL` take the place of the shared servers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from xml.etree import ElementTree
+
+from tests.environments import PROJECT, EnvironmentUnavailable, other
+from tests.servers import PrivatePostgres, PrivateRedis, ServerError, room
+
+# The second part waits more than it computes, but it measures, and neighbours would disturb it.
+PARTS = (
+    ["-m", "not processes", "-n", "2"],
+    ["-m", "processes", "-n", "0"],
+)
+TIMED_OUT = 124
+NO_TESTS = 5  # pytest's exit code when none was selected
+LIMIT = 15 * 60  # seconds for one part, when everything else failed to end it
+
+
+@dataclass
+class Leg:
+    """The suite on one database under one Django, and how it went."""
+
+    title: str
+    python: Path
+    database_url: str | None
+    broken: str = ""
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return not (self.failed or self.broken)
+
+    def __str__(self) -> str:
+        outcome = "ok    " if self.ok else "FAILED"
+        counts = f"{self.passed:5} passed, {self.failed:3} failed, {self.skipped:4} skipped"
+        why = f": {self.broken}" if self.broken else ""
+        return f"{outcome} {counts}, {self.seconds:4.0f} s  {self.title}{why}"
+
+    def run(self, arguments: list[str]) -> None:
+        """Run both parts and count."""
+        began = time.monotonic()
+        for part in PARTS:
+            self._run_part([*part, *arguments])
+        self.seconds = time.monotonic() - began
+        if not (self.passed or self.failed or self.broken):
+            self.broken = "no test ran"
+
+    def _run_part(self, arguments: list[str]) -> None:
+        report = room() / f"report-{secrets.token_hex(4)}.xml"
+        command: list[str | Path] = [
+            self.python,
+            "-m",
+            "pytest",
+            f"--junitxml={report}",
+            *arguments,
+        ]
+        environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
+        if self.database_url:
+            environment["DATABASE_URL"] = self.database_url
+        print(f"\n=== {self.title}: pytest {' '.join(arguments)}", flush=True)
+        code = call(command, environment)
+        failed = self.failed
+        self._count(report)
+        if code not in (0, NO_TESTS) and self.failed == failed:
+            self.broken = f"pytest ended with {code}"
+
+    def _count(self, report: Path) -> None:
+        if not report.exists():
+            return
+        for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+            tests, failures, errors, skipped = (
+                int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped")
+            )
+            self.failed += failures + errors
+            self.skipped += skipped
+            self.passed += max(0, tests - failures - errors - skipped)
+        report.unlink()
+
+
+def call(command: list[str | Path], environment: dict[str, str]) -> int:
+    """Run a program to its end, within the limit; a Ctrl-C gives it time to end by itself."""
+    process = subprocess.Popen(command, env=environment, cwd=PROJECT)
+    try:
+        return process.wait(LIMIT)
+    except subprocess.TimeoutExpired:
+        print(f"=== not done after {LIMIT} s, ended", flush=True)
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(30)
+        return TIMED_OUT
+    except KeyboardInterrupt as interrupt:
+        # A terminal's Ctrl-C has reached pytest too; a second would cut its clearing up short.
+        if isinstance(interrupt, Terminated):
+            process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(30)
+        raise
+    finally:
+        if process.poll() is None:
+            process.kill()
+
+
+@contextlib.contextmanager
+def shared_servers(*, postgres: bool) -> Iterator[tuple[str | None, str]]:
+    """Servers for the whole run: PostgreSQL's URL, or None and why there is none."""
+    with contextlib.ExitStack() as servers:
+        url, problem = os.environ.get("DATABASE_URL", ""), ""
+        if not url.startswith(("postgres://", "postgresql://")):
+            url = ""
+        if postgres and not url:
+            try:
+                url = servers.enter_context(PrivatePostgres()).url
+            except ServerError as error:
+                problem = str(error)
+        if "REDIS_URL" not in os.environ:
+            try:
+                os.environ["REDIS_URL"] = servers.enter_context(PrivateRedis()).url
+            except ServerError as error:
+                print(f"=== The tests that need Redis are skipped: {error}")
+        yield url or None, problem
+
+
+def legs(options: argparse.Namespace, url: str | None, problem: str) -> Iterator[Leg]:
+    """What there is to run."""
+    pythons = [Path(sys.executable)]
+    if options.all:
+        try:
+            environment = other()
+            print(f"=== {environment.name} as well, in {environment.directory.name}", flush=True)
+            environment.make()
+            pythons.append(environment.executable)
+        except EnvironmentUnavailable as error:
+            print(f"=== The other Django is left out: {error}.", flush=True)
+    for python in pythons:
+        versions = describe(python)
+        if options.only != "sqlite":
+            yield Leg(f"PostgreSQL, {versions}", python, url, broken="" if url else problem)
+        if options.only != "postgres":
+            yield Leg(f"SQLite, {versions}", python, None)
+
+
+def describe(python: Path) -> str:
+    """Which Python and Django an environment has, in words."""
+    program = "import django, platform; print(django.__version__, platform.python_version())"
+    answer = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
+    django, version = answer.stdout.split()
+    return f"Django {django}, Python {version}"
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which reaches this process alone."""
+
+
+def terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def main() -> int:
+    """Run every leg, print a table of them and, as the last line, the totals."""
+    parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__.split("\n")[0])
+    parser.add_argument("--all", action="store_true", help="also on the other supported Django")
+    parser.add_argument("--only", choices=["postgres", "sqlite"], help="one database")
+    parser.add_argument("pytest", nargs="*", help="arguments for pytest, after --")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, terminate)
+    done: list[Leg] = []
+    with shared_servers(postgres=options.only != "sqlite") as (url, problem):
+        for leg in legs(options, url, problem):
+            if not leg.broken:
+                leg.run(options.pytest)
+            done.append(leg)
+    print("\n=== Summary")
+    for leg in done:
+        print(leg)
+    # A leg that could not run counts as a failure: the last line never looks better than it is.
+    failed = sum(leg.failed or bool(leg.broken) for leg in done)
+    passed, skipped = sum(leg.passed for leg in done), sum(leg.skipped for leg in done)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
+    return 0 if all(leg.ok for leg in done) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,61 @@
+"""Tells receivers of task_finished that jobs have ended, in a thread that holds up nobody."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from queue import SimpleQueue
+from uuid import UUID
+
+from django.db import InterfaceError, OperationalError, close_old_connections, connections
+
+from jobqueue import signals
+
+logger = logging.getLogger("jobqueue")
+
+_News = tuple[Sequence[UUID], Mapping[UUID, BaseException]]
+
+
+class Announcer:
+    """A queue of ended jobs and the thread that tells of them; made when there is first something to tell."""
+
+    def __init__(self) -> None:
+        self._news: SimpleQueue[_News | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def tell(
+        self, job_ids: Sequence[UUID], exceptions: Mapping[UUID, BaseException] | None = None
+    ) -> None:
+        """Have these jobs announced, soon, in the order of the calls."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, name="jobqueue-announcer", daemon=True
+            )
+            self._thread.start()
+        self._news.put((job_ids, exceptions or {}))
+
+    def close(self, timeout: float) -> None:
+        """Tell what is left, for at most `timeout` seconds."""
+        if self._thread is not None:
+            self._news.put(None)
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while (news := self._news.get()) is not None:
+            try:
+                self._announce(*news)
+            except BaseException:  # the jobs have ended all the same, and the next ones will
+                logger.exception("Could not announce the end of %s jobs.", len(news[0]))
+                connections.close_all()
+            close_old_connections()
+        connections.close_all()
+
+    def _announce(self, job_ids: Sequence[UUID], exceptions: Mapping[UUID, BaseException]) -> None:
+        close_old_connections()
+        try:
+            signals.finished(job_ids, exceptions)
+        except (OperationalError, InterfaceError):
+            # The connection has died since the last time. Nothing has been told: rows come first.
+            connections.close_all()
+            signals.finished(job_ids, exceptions)

@@ -1,0 +1,150 @@
+"""How a worker hears that there is something to claim: NOTIFY on PostgreSQL, a look at the file on SQLite.
+
+A wake-up is a hint and never a promise: whoever misses one looks again at the next tick.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import time
+from collections.abc import Collection, Iterable
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from django.db import connections, transaction
+
+logger = logging.getLogger("jobqueue")
+
+CHANNEL = "jobqueue"
+
+#: One NOTIFY a queue and process in this many seconds: each costs a third of an enqueue.
+NOTIFY_EVERY = 0.010
+#: So a worker that was woken looks again for this long: the next job may have sent no word.
+LOOK_AGAIN = 2 * NOTIFY_EVERY
+#: How long a worker waits for the word that it sends itself, to know that it hears.
+PROOF = 1.0
+#: Seconds between two looks of a worker that cannot hear (behind PgBouncer, say).
+DEAF_POLL = 0.1
+#: Seconds between two looks at SQLite's change counter: it costs microseconds.
+SQLITE_POLL = 0.02
+
+_last_notify: dict[tuple[str, str], float] = {}
+
+
+def wake(using: str, queues: Iterable[str]) -> None:
+    """Tell workers, once the current transaction has committed, that these queues have work."""
+    names = frozenset(queues)
+    if names and connections[using].vendor == "postgresql":
+        transaction.on_commit(partial(_notify, using, names), using=using, robust=True)
+
+
+def _notify(using: str, queues: Collection[str]) -> None:
+    now = time.monotonic()
+    due = [name for name in queues if now - _last_notify.get((using, name), 0.0) >= NOTIFY_EVERY]
+    if not due:
+        return
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT pg_notify(%s, name) FROM unnest(%s::text[]) AS name", (CHANNEL, due))
+    for name in due:
+        _last_notify[using, name] = now
+
+
+class Ear:
+    """What a worker listens with, on the queue's own connection.
+
+    `look_every` is how many seconds may pass between two looks at the queues when nothing was
+    heard. Word comes on `fileno`; where that is None, `heard` is to be asked every `ask_every`.
+    """
+
+    def __init__(self, using: str, tick: float) -> None:
+        self._connection = connections[using]
+        self._tick = tick
+        self._heard: set[str] = set()
+        self._raw: Any = None
+        self._deaf = False
+        self._version: int | None = None
+
+    @property
+    def look_every(self) -> float:
+        """Seconds between two looks at the queues, whatever was heard."""
+        return min(DEAF_POLL, self._tick) if self._deaf else self._tick
+
+    @property
+    def ask_every(self) -> float:
+        """Seconds between two questions whether there is word, where nothing can be waited on."""
+        return SQLITE_POLL if self._connection.vendor == "sqlite" else self.look_every
+
+    def fileno(self) -> int | None:
+        """The socket on which word comes, while there is a connection that hears."""
+        if self._raw is None or self._raw.closed or self._deaf:
+            return None
+        return int(self._raw.fileno())
+
+    def attend(self) -> None:
+        """Start to listen, or again after a new connection. Raises the database's errors."""
+        if self._connection.vendor != "postgresql":
+            return
+        self._connection.ensure_connection()
+        raw = self._connection.connection
+        if raw is self._raw:
+            return
+        first = self._raw is None
+        self._raw = raw
+        raw.add_notify_handler(lambda notice: self._heard.add(notice.payload))
+        with self._connection.cursor() as cursor:
+            cursor.execute(f"LISTEN {CHANNEL}")
+        self._deaf = not self._proven()
+        if self._deaf:
+            logger.warning(
+                "LISTEN does not work on this connection (is it behind PgBouncer?): "
+                "looking for jobs every %s s instead.",
+                self.look_every,
+            )
+        elif not first:
+            logger.info("Listening for new jobs again.")
+
+    def heard(self) -> set[str] | None:
+        """The queues that have been named since the last call; None if any may have changed."""
+        if self._connection.vendor == "sqlite":
+            return None if self._file_changed() else set()
+        if self._raw is not None and not self._raw.closed:
+            self._consume()
+        names, self._heard = self._heard, set()
+        return names
+
+    def _proven(self) -> bool:
+        """Whether the worker hears itself, on a channel that nobody else listens on."""
+        channel = f"{CHANNEL}_{uuid4().hex}"
+        with self._connection.cursor() as cursor:
+            cursor.execute(f"LISTEN {channel}")
+            cursor.execute("SELECT pg_notify(%s, %s)", (channel, channel))
+            self._wait_for(channel)
+            cursor.execute(f"UNLISTEN {channel}")
+        proven = channel in self._heard
+        self._heard.discard(channel)
+        return proven
+
+    def _wait_for(self, word: str) -> None:
+        deadline = time.monotonic() + PROOF
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._raw.fileno(), selectors.EVENT_READ)
+            while word not in self._heard and (remaining := deadline - time.monotonic()) > 0:
+                selector.select(remaining)
+                self._consume()
+
+    def _consume(self) -> None:
+        pgconn = self._raw.pgconn
+        # The driver's own errors are not the ones that Django's callers catch.
+        with self._connection.wrap_database_errors:
+            pgconn.consume_input()
+            while (notice := pgconn.notifies()) is not None:
+                self._heard.add(notice.extra.decode())
+
+    def _file_changed(self) -> bool:
+        with self._connection.cursor() as cursor:
+            cursor.execute("PRAGMA data_version")
+            (version,) = cursor.fetchone()
+        changed, self._version = bool(version != self._version), version
+        return changed

@@ -1,0 +1,82 @@
+"""Raising an exception into another thread, and never into the wrong code.
+
+CPython can be asked to raise in a thread at its next bytecode (PyThreadState_SetAsyncExc). Asked naively it now
+and then comes too late and hits the code that follows: the next job, or our own. So each body runs behind a
+gate of its own. Whoever raises must hold it, and the thread shuts it for good when the body has ended, taking
+back what was raised and has not arrived.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jobqueue.exceptions import Stopped
+
+# The address instead of py_object, since NULL (take it back) has no py_object.
+_set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
+_set_async_exc.argtypes = (ctypes.c_ulong, ctypes.c_void_p)
+_set_async_exc.restype = ctypes.c_int
+
+_OURS = f"{Path(__file__).parent}{os.sep}"
+
+#: Functions in which an exception would leave a lock held for good: logging's handlers and the
+#: import system (among others) take theirs in Python code, outside of any `try`.
+_LOCKING = frozenset(
+    {"acquire", "release", "_acquireLock", "_releaseLock", "__enter__", "__exit__"}
+)
+
+
+class Gate:
+    """Lets others raise into the thread that made it, while that thread is in the body."""
+
+    __slots__ = ("_lock", "_open", "_thread_id")
+
+    def __init__(self) -> None:
+        self._thread_id = threading.get_ident()
+        self._lock = threading.Lock()
+        self._open = False
+
+    def run(self, body: Callable[[], Any]) -> Any:
+        """Call `body`. From its end on nothing is raised; what arrives meanwhile is swallowed."""
+        try:
+            self._open = True
+            return body()
+        finally:
+            # In this very frame: on its way into a function the exception would arrive before
+            # the lock is held, and the gate would stay open.
+            try:
+                self._lock.acquire()  # kept for good: the gate serves one body
+                _set_async_exc(self._thread_id, None)
+            except Stopped:
+                pass  # the lock is held by now, so it was the last
+
+    def raise_in_thread(self, exception: type[Stopped]) -> bool:
+        """Have `exception` raised in the thread at its next bytecode. May be repeated.
+
+        False if the body has ended, or is just where an exception does harm: ask again soon. It
+        arrives when a call into C returns, not before.
+        """
+        # Never waits: the thread takes the lock only to shut the gate, and then keeps it.
+        if not self._open or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._is_delicate():
+                return False
+            _set_async_exc(self._thread_id, id(exception))
+        finally:
+            self._lock.release()
+        return True
+
+    def _is_delicate(self) -> bool:
+        # While we hold the interpreter the thread stands still, where it would be hit.
+        frame = sys._current_frames().get(self._thread_id)
+        if frame is None:
+            return False
+        code = frame.f_code
+        return code.co_name in _LOCKING or code.co_filename.startswith(_OURS)

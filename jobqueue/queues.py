@@ -1,0 +1,35 @@
+"""The queues there are: named by the jobs in them, kept in a row each, so that staff can pause them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from jobqueue import conf
+from jobqueue.models import Job, Queue, Status
+
+
+def known() -> list[str]:
+    """The names of all queues that have been seen, sorted."""
+    using = conf.options().database
+    return list(Queue.objects.using(using).order_by("name").values_list("name", flat=True))
+
+
+def discover(served: Collection[str] = ()) -> list[str]:
+    """Add a row for each queue that has none yet and holds a claimable job, or is among `served`:
+    those whose jobs have been claimed so fast that none was left to be seen. Returns the new names.
+
+    Steps from name to name along the index of claimable jobs: one look a queue, whatever it holds.
+    """
+    using = conf.options().database
+    queued = Job.objects.using(using).filter(status=Status.QUEUED)
+    names: list[str] = []
+    name = queued.order_by("queue_name").values_list("queue_name", flat=True).first()
+    while name is not None:
+        names.append(name)
+        later = queued.filter(queue_name__gt=name).order_by("queue_name")
+        name = later.values_list("queue_name", flat=True).first()
+    new = sorted({*names, *served}.difference(known()))
+    if new:
+        rows = [Queue(name=name) for name in new]
+        Queue.objects.using(using).bulk_create(rows, ignore_conflicts=True)
+    return new

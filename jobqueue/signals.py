@@ -1,0 +1,192 @@
+"""How django.tasks' signals are sent: never at the cost of a job, and not where nobody listens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+from uuid import UUID
+
+from django.db import DatabaseError, connections, transaction
+from django.dispatch import Signal
+from django.utils.module_loading import import_string
+
+from jobqueue import conf
+from jobqueue.attempts import Attempt
+from jobqueue.compat import (
+    DEFAULT_TASK_BACKEND_ALIAS,
+    TASKS_MODULE,
+    TaskResultStatus,
+    task_backends,
+    task_enqueued,
+    task_finished,
+    task_started,
+)
+from jobqueue.compat import Task as AnyTask
+from jobqueue.exceptions import Cancelled, Stopped, TaskNotFound, TimedOut, WorkerLost
+from jobqueue.results import STATUSES, JobResult, from_rows, running_result
+from jobqueue.task import find
+
+logger = logging.getLogger("jobqueue")
+
+# Django connects receivers of its own, which write to a logger of its own.
+_django = import_module(f"{TASKS_MODULE}.signals")
+_django_receivers = {
+    id(_django.log_task_enqueued),
+    id(_django.log_task_started),
+    id(_django.log_task_finished),
+}
+
+_NAMES = {
+    id(task_enqueued): "task_enqueued",
+    id(task_started): "task_started",
+    id(task_finished): "task_finished",
+}
+
+
+def wanted(signal: Signal, level: int) -> bool:
+    """Whether anyone would notice `signal`: a receiver, or Django's logger for tasks at `level`.
+
+    Django logs task_enqueued at DEBUG, task_started at INFO, task_finished at INFO or, for a
+    failure, ERROR. Where this is False, there is no need to make a result.
+    """
+    return bool(signal.receivers) and (_has_others(signal) or _django.logger.isEnabledFor(level))
+
+
+def enqueued(*results: JobResult[..., Any]) -> None:
+    """Send task_enqueued for jobs that were just made, in the transaction that made them."""
+    if not wanted(task_enqueued, logging.DEBUG):
+        return
+    using, sender = conf.options().database, _sender()
+    if not (_has_others(task_enqueued) and connections[using].in_atomic_block):
+        for result in results:
+            _send(task_enqueued, sender, result)
+        return
+    # A receiver's database error would break the caller's transaction, and the job with it.
+    try:
+        with transaction.atomic(using):
+            for result in results:
+                _send(task_enqueued, sender, result)
+    except DatabaseError:
+        logger.exception(
+            "A receiver of task_enqueued left the transaction broken; what its receivers wrote was "
+            "undone."
+        )
+
+
+def started(attempt: Attempt, task: AnyTask[..., Any]) -> None:
+    """Send task_started for an attempt that begins now. To be called in its slot."""
+    if started_wanted():
+        try:
+            _send(task_started, _sender(), running_result(attempt, task, _alias()))
+        except BaseException:  # SystemExit, say: a receiver's error, not the task's
+            logger.exception("A receiver of task_started failed for job %s", attempt.id)
+
+
+def finished(
+    job_ids: Sequence[UUID], exceptions: Mapping[UUID, BaseException] | None = None
+) -> None:
+    """Send task_finished for jobs that have just ended for good, after the commit.
+
+    Reads their rows; call it where a receiver may take its time. `exceptions` are those that made
+    jobs fail, by their ids: receivers see them as `sys.exc_info()`. Where Django's logger alone
+    listens and takes no INFO, jobs that completed need not be passed.
+    """
+    if not wanted(task_finished, logging.ERROR):
+        return
+    from jobqueue.models import FINAL, Job  # this module is loaded with the backend, before models
+
+    rows = Job.objects.using(conf.options().database).in_bulk(list(job_ids))
+    # One that is not final any more has been queued again meanwhile: there is no end to tell of.
+    jobs = [rows[pk] for pk in job_ids if pk in rows and rows[pk].status in FINAL]
+    sender = _sender()
+    for job, result in zip(jobs, from_rows(jobs, find, _alias()), strict=True):
+        exception = (exceptions or {}).get(job.pk)
+        if exception is None and result.status == TaskResultStatus.FAILED:
+            exception = _told_by(result)
+        _send_finished(sender, result, exception)
+
+
+def started_wanted() -> bool:
+    """Whether anyone would notice task_started."""
+    return wanted(task_started, logging.INFO)
+
+
+def finished_wanted(status: str) -> bool:
+    """Whether anyone would notice task_finished for a job that has ended with `status`."""
+    completed = STATUSES[status] == TaskResultStatus.SUCCESSFUL
+    return wanted(task_finished, logging.INFO if completed else logging.ERROR)
+
+
+def connect() -> None:
+    """Be told of the ends that the lifecycle announces. Called once, when the app is ready."""
+    from jobqueue import lifecycle  # models, which this module must not load
+
+    lifecycle.listen(finished)
+
+
+def _alias() -> str:
+    return conf.alias() or DEFAULT_TASK_BACKEND_ALIAS
+
+
+def _sender() -> type[Any]:
+    """The class of the alias's backend; where no alias has one, the backend that it would be."""
+    alias = conf.alias()
+    if alias is None:
+        backend: type[Any] = import_string(conf.BACKEND)
+        return backend
+    return type(task_backends[alias])
+
+
+def _has_others(signal: Signal) -> bool:
+    """Whether someone other than Django itself listens."""
+    return any(key[0] not in _django_receivers for key, *_ in signal.receivers)
+
+
+def _send(signal: Signal, sender: type[Any], result: JobResult[..., Any]) -> None:
+    name = _NAMES[id(signal)]
+    try:
+        responses = signal.send_robust(sender, task_result=result)
+    except Exception:
+        # Django takes for granted that a failing receiver has a name to log; a partial has none.
+        logger.exception("A receiver of %s failed for job %s", name, result.id)
+        return
+    for receiver, response in responses:
+        if isinstance(response, Exception):
+            logger.error(
+                "Receiver %s of %s failed for job %s",
+                getattr(receiver, "__qualname__", receiver),
+                name,
+                result.id,
+                exc_info=response,
+            )
+
+
+def _send_finished(
+    sender: type[Any], result: JobResult[..., Any], exception: BaseException | None
+) -> None:
+    if exception is None:
+        _send(task_finished, sender, result)
+        return
+    frames = exception.__traceback__
+    try:
+        raise exception
+    except BaseException as raised:
+        if raised is not exception:
+            raise
+        exception.__traceback__ = frames  # without the frame of this function
+        _send(task_finished, sender, result)
+
+
+_OURS: dict[str, type[BaseException]] = {
+    f"jobqueue.{kind.__name__}": kind
+    for kind in (Cancelled, Stopped, TaskNotFound, TimedOut, WorkerLost)
+}
+
+
+def _told_by(result: JobResult[..., Any]) -> BaseException | None:
+    """An end that no exception of this process made: one that says what the last error says."""
+    last = result.errors[-1] if result.errors else None
+    kind = _OURS.get(last.exception_class_path) if last else None
+    return kind(last.traceback) if kind and last else None

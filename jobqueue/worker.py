@@ -1,0 +1,570 @@
+"""One worker process: its own loop moves jobs, its slots run them.
+
+The loop obeys its supervisor, stops what overruns, writes what has ended, claims for the slots that are free,
+does the clock's work once a tick, and rests until something happens. Nothing else in the process writes to the
+queue, so outcomes form batches by themselves; no timer holds back a lone one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from multiprocessing.connection import Connection
+from typing import Any
+from uuid import UUID
+
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+
+from jobqueue import __version__, clock, conf, lifecycle, queues, reconcile, signals
+from jobqueue.alone import Alone, settle_one
+from jobqueue.announcer import Announcer
+from jobqueue.attempts import Outcome, Pair
+from jobqueue.board import Board, Farewell
+from jobqueue.compat import task_finished
+from jobqueue.dispatch import LOOK_AGAIN, Ear
+from jobqueue.exceptions import Cancelled, LeaseLost, Stopped
+from jobqueue.execution import Run
+from jobqueue.lifecycle import Note, Settled
+from jobqueue.memory import resident_bytes
+from jobqueue.models import Status, worker_name
+from jobqueue.models import Worker as WorkerRow
+from jobqueue.slots import Slots
+
+logger = logging.getLogger("jobqueue")
+
+#: The first and the longest pause, in seconds, between two tries to reach the database.
+PAUSES = (0.05, 2.0)
+#: Rows a kind that a worker's tick repairs; what is left waits for the next.
+TICK_LIMIT = 1_000
+#: Seconds between two looks for jobs that are old enough to be removed.
+PRUNE_EVERY = 60.0
+#: Seconds after the end of the grace time at which a worker without a supervisor just exits.
+LAST_CALL = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `runworker` was asked for. `queues` empty means all; `max_rss` is in bytes."""
+
+    queues: tuple[str, ...] = ()
+    processes: int = 1
+    concurrency: int = 8
+    burst: bool = False
+    max_jobs: int | None = None
+    max_rss: int | None = None
+    grace: float | None = None
+
+    @property
+    def grace_time(self) -> float:
+        """Seconds that running jobs get to finish when the worker is told to stop."""
+        return conf.options().grace if self.grace is None else self.grace
+
+    @property
+    def board_size(self) -> int:
+        """Room on the board: for every slot, and for outcomes that wait for a locked row."""
+        return 2 * self.concurrency + 16
+
+
+class Worker:
+    """The process behind one row of Worker, from its first claim to its last outcome."""
+
+    def __init__(self, plan: Plan, owner: UUID, board: Board, orders: Connection) -> None:
+        self._plan = plan
+        self._owner = owner
+        self._board = board
+        self._orders = orders
+        self._using = conf.options().database
+        self._host, self._pid = socket.gethostname(), os.getpid()
+        self.name = worker_name(self._host, self._pid, owner)
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_reader, False)
+        os.set_blocking(self._wake_writer, False)
+        self._woken = False
+        self._slots = Slots(plan.concurrency, self._wake)
+        self._alone = Alone(owner, self._settled_alone)
+        self._announcer = Announcer()
+        self._ear = Ear(self._using, conf.options().tick)
+        self._notes: deque[Note] = deque()
+        self._late_notes: list[Note] = []
+        self._unsettled: list[Outcome] = []
+        self._answers: deque[Settled] = deque()
+        self._waiting_alone: set[Pair] = set()
+        self._state = WorkerRow.State.RUNNING
+        self._farewell = Farewell.STOPPED
+        self._orphaned = False
+        self._leave_by = float("inf")
+        self._started = 0
+        self._queues: list[str] = list(plan.queues)
+        self._served: set[str] = set()
+        self._dry: set[str] = set()
+        self._all_dry = False
+        now = time.monotonic()
+        self._look_again_until = 0.0
+        self._next_look = now
+        self._next_ask = now
+        self._next_tick = now
+        self._next_prune = now + PRUNE_EVERY
+        self._next_own_beat = now + 1.5 * conf.options().heartbeat
+        self._prune_after: UUID | None = None
+        # The database: when to try it again, and from when on leases may be taken from others.
+        self._retry_at = 0.0
+        self._pause = PAUSES[0]
+        self._cut_off = True
+        self._uncertain = False
+        self._take_leases_at = float("inf")
+        self._introduced = False
+        self._written_at: datetime | None = None
+
+    def run(self) -> None:
+        """Work until told to stop, or until nothing is left to do in a burst."""
+        previous = lifecycle.listen(self._announcer.tell)
+        try:
+            while not self._is_done():
+                self._obey()
+                self._leave_in_time()
+                self._move()
+                self._tick()
+                self._rest()
+        finally:
+            lifecycle.listen(previous)
+        self._leave()
+
+    # Orders
+
+    def _obey(self) -> None:
+        try:
+            while not self._orphaned and self._orders.poll():
+                order, argument = self._orders.recv()
+                getattr(self, f"_on_{order}")(argument)
+        except (EOFError, OSError):
+            logger.warning("Worker %s has lost its supervisor and hands over.", self.name)
+            self._orphaned = True
+            self._next_own_beat = 0.0
+            self._on_stop(self._plan.grace_time)
+
+    def _on_stop(self, grace: float) -> None:
+        self._state = WorkerRow.State.STOPPING
+        self._leave_by = min(self._leave_by, time.monotonic() + grace)
+        self._slots.deadlines.leave_by(self._leave_by)
+
+    def _on_quiet(self, _: None) -> None:
+        if self._state == WorkerRow.State.RUNNING:
+            self._state = WorkerRow.State.QUIET
+
+    def _on_retire(self, _: None) -> None:
+        """Claim nothing more: some job does not let go, and this process will be ended."""
+        self._state = WorkerRow.State.STOPPING
+
+    def _on_tell(self, told: list[tuple[Pair, str]]) -> None:
+        reasons: dict[str, type[Stopped]] = {"cancelled": Cancelled, "lost": LeaseLost}
+        for pair, reason in told:
+            self._slots.deadlines.stop(pair, reasons[reason])
+
+    def _on_beat_alone(self, pairs: list[Pair]) -> None:
+        for pair in pairs:
+            self._alone.beat(pair)
+
+    def _on_announce(self, job_ids: list[UUID]) -> None:
+        """Tell of jobs that the supervisor has ended, which runs no code but its own."""
+        self._announcer.tell(job_ids)
+
+    # Jobs
+
+    def _move(self) -> None:
+        for run, outcome in self._slots.take_ended():
+            if outcome.written:
+                self._done(outcome, Status.COMPLETED)
+            else:
+                self._unsettled.append(outcome)
+            del run
+        while self._answers:
+            self._take_answer(self._answers.popleft())
+        self._hear()
+        if self._notes or self._unsettled or self._wants_jobs():
+            self._reach(self._exchange)
+        elif self._cut_off:
+            self._reach(self._introduce)
+
+    def _exchange(self) -> None:
+        """Write what there is to write, then claim for the free slots."""
+        if not self._introduced:
+            self._introduce()
+        if self._notes:
+            self._write_notes()
+        if self._unsettled:
+            self._settle()
+        if self._wants_jobs():
+            self._claim()
+
+    def _write_notes(self) -> None:
+        """Write what tasks say; what is said of a job whose row is locked waits for the tick."""
+        notes = list(self._notes)
+        behind = {note.attempt.pair for note in self._late_notes}
+        late = lifecycle.take_notes([each for each in notes if each.attempt.pair not in behind])
+        # Dropped from the queue only when they are written.
+        for _ in notes:
+            self._notes.popleft()
+        self._late_notes += [each for each in notes if each.attempt.pair in behind] + late
+
+    def _settle(self) -> None:
+        outcomes = self._unsettled
+        try:
+            settled = lifecycle.settle(outcomes, read_back=self._uncertain)
+        except (OperationalError, InterfaceError):
+            self._uncertain = True
+            raise
+        except (DatabaseError, ValueError, TypeError):
+            self._uncertain = True
+            settled = self._settle_one_by_one(outcomes)
+        self._unsettled = []
+        self._uncertain = False
+        for outcome in settled.locked:
+            self._waiting_alone.add(outcome.attempt.pair)
+            self._alone.settle(outcome)
+        settled.locked.clear()
+        self._take_answer(settled)
+
+    def _settle_one_by_one(self, outcomes: list[Outcome]) -> Settled:
+        """One of them cannot be written as it is, and must not keep back the others."""
+        together = Settled()
+        for outcome in outcomes:
+            settled = settle_one(outcome)
+            together.written += settled.written
+            together.dropped += settled.dropped
+            together.locked += settled.locked
+        return together
+
+    def _settled_alone(self, settled: Settled) -> None:
+        """Called in a thread of Alone."""
+        self._answers.append(settled)
+        self._wake()
+
+    def _take_answer(self, settled: Settled) -> None:
+        for outcome, status in settled.written:
+            self._done(outcome, status)
+        for outcome in settled.dropped:
+            self._board.wipe(outcome.attempt.pair)
+            self._waiting_alone.discard(outcome.attempt.pair)
+
+    def _done(self, outcome: Outcome, status: Status) -> None:
+        attempt = outcome.attempt
+        self._board.wipe(attempt.pair)
+        self._waiting_alone.discard(attempt.pair)
+        if status == Status.FAILED:
+            logger.error(
+                "Job %s (%s) failed in attempt %s: %s",
+                attempt.id,
+                attempt.task_path,
+                attempt.attempt,
+                outcome.error,
+            )
+        level = {Status.FAILED: logging.ERROR, Status.COMPLETED: logging.INFO}.get(status)
+        if level is not None and signals.wanted(task_finished, level):
+            exceptions = {attempt.id: outcome.exception} if outcome.exception else {}
+            self._announcer.tell([attempt.id], exceptions)
+
+    def _wants_jobs(self) -> bool:
+        return (
+            self._state == WorkerRow.State.RUNNING
+            and not self._all_dry
+            and min(self._slots.free, self._board.room) > 0
+            and not self._worked_enough()
+        )
+
+    def _worked_enough(self) -> bool:
+        return self._plan.max_jobs is not None and self._started >= self._plan.max_jobs
+
+    def _claim(self) -> None:
+        """Let the queues take turns until the slots are full or all queues are dry."""
+        for _ in range(len(self._queues)):
+            room = min(self._slots.free, self._board.room)
+            if self._plan.max_jobs is not None:
+                room = min(room, self._plan.max_jobs - self._started)
+            if room <= 0:
+                return
+            queue = self._queues[0]
+            self._queues.append(self._queues.pop(0))
+            if queue not in self._dry and self._claim_from(queue, room) < room:
+                self._dry.add(queue)
+        self._all_dry = self._dry.issuperset(self._queues)
+
+    def _claim_from(self, queue: str, room: int) -> int:
+        self._board.begin_claim()
+        try:
+            attempts = lifecycle.claim(queue, self._owner, self.name, room)
+            runs = [Run(attempt, self._take_note, lifecycle.atomically) for attempt in attempts]
+            for run in runs:
+                self._board.put(run.attempt.pair, run.deadline)
+        finally:
+            self._board.end_claim()
+        for run in runs:
+            self._slots.start(run)
+            self._served.add(queue)
+        self._started += len(runs)
+        return len(runs)
+
+    def _take_note(self, note: Note) -> None:
+        """Called in a slot: what a task says of itself waits here for the queue's connection."""
+        self._notes.append(note)
+        self._wake()
+
+    # Wake-ups
+
+    def _hear(self) -> None:
+        """Which queues may hold something to claim, by word or because it is time to look."""
+        if self._cut_off and self._introduced:
+            return
+        now = time.monotonic()
+        names: set[str] | None = set()
+        if now >= self._next_ask:
+            try:
+                names = self._ear.heard()
+            except (DatabaseError, InterfaceError, OSError) as error:
+                self._lose_connection(error)
+                return
+            if self._ear.fileno() is None:
+                self._next_ask = now + self._ear.ask_every
+        if names:
+            self._look_again_until = now + LOOK_AGAIN
+        elif now >= self._next_look or now < self._look_again_until:
+            names = None
+        if names is None:
+            self._dry.clear()
+            self._all_dry = False
+            self._next_look = now + self._ear.look_every
+        elif names:
+            if not self._plan.queues:
+                self._queues += sorted(names - set(self._queues))
+            self._dry -= names
+            self._all_dry = self._dry.issuperset(self._queues)
+
+    def _wake(self) -> None:
+        """Make the loop look: called from any thread, and cheap when it is awake already."""
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(BlockingIOError):  # the pipe is full: it is being woken
+                os.write(self._wake_writer, b"!")
+
+    def _rest(self) -> None:
+        """Wait until something ends, is ordered or heard, or the clock asks for something."""
+        now = time.monotonic()
+        until = self._next_tick
+        work = bool(self._notes or self._unsettled or self._wants_jobs())
+        if self._cut_off:
+            until = min(until, self._retry_at)
+        elif work or self._slots.has_ended:
+            return
+        else:
+            until = min(until, self._next_look)
+            if self._next_ask > now:
+                until = min(until, self._next_ask)
+            if now < self._look_again_until:
+                until = min(until, now + LOOK_AGAIN / 4)
+        timeout = max(0.0, until - now)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake_reader, selectors.EVENT_READ)
+            if not self._orphaned:
+                selector.register(self._orders, selectors.EVENT_READ)
+            ear = None if self._cut_off else self._ear.fileno()
+            if ear is not None:
+                selector.register(ear, selectors.EVENT_READ)
+            selector.select(timeout)
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._wake_reader, 512):
+                pass
+        # Last: a byte that is written from here on is not swallowed.
+        self._woken = False
+
+    # The database
+
+    def _reach(self, work: Callable[[], Any]) -> None:
+        """Do `work` on the queue's connection; when it cannot be reached, keep everything and try
+        again later, with growing pauses."""
+        now = time.monotonic()
+        if now < self._retry_at:
+            return
+        try:
+            self._ear.attend()
+            if self._cut_off:
+                self._let_owners_come_first()
+            work()
+        except (DatabaseError, InterfaceError, OSError) as error:
+            self._lose_connection(error)
+            return
+        if self._pause > PAUSES[0]:
+            logger.warning("Worker %s has reached the database again.", self.name)
+        self._cut_off = False
+        self._pause = PAUSES[0]
+
+    def _let_owners_come_first(self) -> None:
+        """After a time in which leases may have run out unseen: extend this worker's own now, and
+        take nobody's before all have had a heartbeat's time to do so."""
+        self._beat()
+        self._take_leases_at = time.monotonic() + conf.options().heartbeat
+
+    def _lose_connection(self, error: Exception) -> None:
+        if not self._cut_off or self._pause == PAUSES[0]:
+            logger.warning(
+                "Worker %s cannot use the database and will try again: %s",
+                self.name,
+                str(error).strip() or type(error).__name__,
+            )
+        self._cut_off = True
+        with contextlib.suppress(DatabaseError, InterfaceError):
+            connections[self._using].close()
+        self._retry_at = time.monotonic() + self._pause
+        self._pause = min(self._pause * 2, PAUSES[1])
+
+    def _introduce(self) -> None:
+        """Write this worker's row, or say what it does now."""
+        now = clock.now(self._using)
+        rows = WorkerRow.objects.using(self._using)
+        mine = rows.filter(pk=self._owner)
+        with transaction.atomic(self._using):
+            # Nobody who holds this row keeps the worker from its work.
+            free = mine.select_for_update(skip_locked=True, no_key=True)
+            keys = list(free.values_list("pk", flat=True))
+            rows.filter(pk__in=keys).update(state=self._state, heartbeat_at=now)
+            if not keys and not mine.exists():
+                rows.create(
+                    pk=self._owner,
+                    host=self._host,
+                    pid=self._pid,
+                    queues=list(self._plan.queues),
+                    slots=self._plan.concurrency,
+                    version=__version__,
+                    started_at=now,
+                    heartbeat_at=now,
+                    state=self._state,
+                )
+        self._introduced = True
+        now = clock.now(self._using)  # once more: the write may have waited
+        if self._has_missed_time(now):
+            self._let_owners_come_first()
+        self._written_at = now
+
+    def _has_missed_time(self, now: datetime) -> bool:
+        """Whether this worker was kept from writing for so long that others may have been too, by
+        the clock that leases end by: it was blocked or stopped, its machine slept, or that clock
+        was set."""
+        if self._written_at is None:
+            return False
+        options = conf.options()
+        return (now - self._written_at).total_seconds() > options.tick + options.heartbeat
+
+    # The clock
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if now < self._next_tick:
+            return
+        self._next_tick = now + conf.options().tick
+        self._keep_own_leases(now)
+        self._reach(self._do_the_clocks_work)
+        over = self._plan.max_rss is not None and resident_bytes() > self._plan.max_rss
+        if self._state == WorkerRow.State.RUNNING and (self._worked_enough() or over):
+            if over:
+                logger.info("Worker %s is beyond --max-rss and will be replaced.", self.name)
+            self._recycle()
+
+    def _recycle(self) -> None:
+        """Claim nothing more, and make room for a fresh process when all that runs has ended."""
+        self._state = WorkerRow.State.STOPPING
+        self._farewell = Farewell.RECYCLED
+
+    def _do_the_clocks_work(self) -> None:
+        self._introduce()
+        self._notes.extendleft(reversed(self._late_notes))
+        self._late_notes.clear()
+        self._board.mark_ready()
+        if self._state == WorkerRow.State.RUNNING:
+            queues.discover(self._served)
+            if not self._plan.queues:
+                self._queues += [name for name in queues.known() if name not in self._queues]
+        now = time.monotonic()
+        findings = reconcile.sweep(limit=TICK_LIMIT, take_leases=now >= self._take_leases_at)
+        for finding in findings:
+            if finding.repaired:
+                # On SQLite nobody hears of what was written on the own connection.
+                self._next_look = 0.0
+            if finding.repaired and finding.kind in ("lost", "stopping", "silent"):
+                logger.info("Repaired %s: %s", finding.what, finding.repaired)
+        if now >= self._next_prune:
+            pruned = lifecycle.prune(after=self._prune_after)
+            self._prune_after = pruned.after
+            more = pruned.after is not None
+            self._next_prune = now + (conf.options().tick if more else PRUNE_EVERY)
+        connections[self._using].queries_log.clear()
+
+    def _keep_own_leases(self, now: float) -> None:
+        """Extend this worker's leases itself while no supervisor does."""
+        heartbeat = conf.options().heartbeat
+        beaten_at = self._board.beaten_at
+        if not self._orphaned and now - beaten_at < 1.5 * heartbeat:
+            return
+        if now < self._next_own_beat or not self._introduced:
+            return
+        self._next_own_beat = now + heartbeat
+        self._reach(self._beat)
+
+    def _beat(self) -> None:
+        beat = lifecycle.heartbeat(self._owner, [entry.pair for entry in self._board.entries()])
+        told = [(pair, "cancelled") for pair in beat.cancelled]
+        self._on_tell(told + [(pair, "lost") for pair in beat.lost])
+        self._on_beat_alone(list(beat.locked))
+
+    # The end
+
+    def _leave_in_time(self) -> None:
+        """Without a supervisor nobody else ends this process when its jobs outstay the grace."""
+        if self._orphaned and time.monotonic() >= self._leave_by + LAST_CALL:
+            # What has not let go will be recovered when its lease ends, after this process has.
+            logger.error("Worker %s exits with jobs that did not let go.", self.name)
+            os._exit(1)
+
+    def _is_done(self) -> bool:
+        busy = self._slots.running or self._unsettled or self._waiting_alone or self._answers
+        if busy or self._slots.has_ended:
+            return False
+        if self._worked_enough() and self._state == WorkerRow.State.RUNNING:
+            self._recycle()
+        if self._state == WorkerRow.State.STOPPING:
+            return True
+        if self._plan.burst and self._introduced and not self._cut_off and self._burst_is_over():
+            self._farewell = Farewell.IDLE
+            return True
+        return False
+
+    def _burst_is_over(self) -> bool:
+        """Whether nothing can be claimed: looked for afresh, whatever was heard or missed."""
+        if not self._plan.queues:
+            try:
+                queues.discover()
+                self._queues += [name for name in queues.known() if name not in self._queues]
+            except (DatabaseError, InterfaceError) as error:
+                self._lose_connection(error)
+                return False
+        self._dry.clear()
+        self._all_dry = False
+        started = self._started
+        self._reach(self._exchange)
+        return self._started == started and not self._cut_off
+
+    def _leave(self) -> None:
+        self._slots.close()
+        self._announcer.close(timeout=5.0)
+        with contextlib.suppress(DatabaseError, InterfaceError):
+            lifecycle.take_notes([*self._late_notes, *self._notes])
+            # Nothing runs here any more: if it owns anything, the answer to a claim was lost.
+            lifecycle.hand_back(self._owner, reason="its worker left and did not know of it")
+            WorkerRow.objects.using(self._using).filter(pk=self._owner).delete()
+        connections.close_all()
+        self._board.say_farewell(self._farewell)

@@ -1,0 +1,290 @@
+"""The table of transitions and the code that moves jobs: they say the same."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobqueue
+from jobqueue import lifecycle, postgres
+from jobqueue.attempts import Ending
+from jobqueue.lifecycle import TRANSITIONS, Event
+from jobqueue.lifecycle.states import transition
+from jobqueue.models import FINAL, Job, JobLog, Status
+from tests.factories import JobFactory
+from tests.lifecycle.acts import (
+    STATUSES,
+    WORKER,
+    attempt_of,
+    claimed,
+    events,
+    expire,
+    make_due,
+    new_job,
+    outcome,
+    picture,
+    row,
+)
+
+pytestmark = pytest.mark.django_db
+
+PACKAGE = Path(jobqueue.__file__).parent
+
+
+def settled(ending: Ending, **values: Any) -> Callable[[Job], bool]:
+    def act(job: Job) -> bool:
+        return bool(lifecycle.settle([outcome(attempt_of(job), ending, **values)]).written)
+
+    return act
+
+
+def claim(job: Job) -> bool:
+    owner = JobFactory.build(leased=True).lease_owner
+    return bool(lifecycle.claim(job.queue_name, owner, WORKER, 1))
+
+
+def promote(job: Job) -> bool:
+    return bool(lifecycle.promote([job.pk]))
+
+
+def recover(job: Job) -> bool:
+    return bool(lifecycle.recover([job.pk])) and row(job).status != Status.CANCELLED
+
+
+def lose(job: Job) -> bool:
+    return bool(lifecycle.lose(attempt_of(job).owner, "it died"))
+
+
+def time_out(job: Job) -> bool:
+    attempt = attempt_of(job)
+    return bool(lifecycle.time_out(attempt.owner, [attempt.pair]))
+
+
+def hand_back(job: Job) -> bool:
+    return bool(lifecycle.hand_back(attempt_of(job).owner))
+
+
+def complete_atomically(job: Job) -> bool:
+    try:
+        with lifecycle.atomically(attempt_of(job)) as complete:
+            complete("done")
+    except jobqueue.LeaseLost:
+        return False
+    return True
+
+
+#: Every way in which an event can happen to a job. Each answers whether it did.
+ACTS: list[tuple[Event, str, Callable[[Job], bool]]] = [
+    (Event.DUE, "promote", promote),
+    (Event.RUN_NOW, "run_now", lambda job: lifecycle.run_now(job.pk)),
+    (Event.CLAIMED, "claim", claim),
+    (Event.COMPLETED, "settle", settled(Ending.COMPLETED)),
+    (Event.COMPLETED, "atomically", complete_atomically),
+    (Event.ERRORED, "settle", settled(Ending.ERRORED, delay=60)),
+    (Event.ERRORED, "settle, final", settled(Ending.ERRORED, final=True)),
+    (Event.TIMED_OUT, "settle", settled(Ending.TIMED_OUT, delay=60)),
+    (Event.TIMED_OUT, "time_out", time_out),
+    (Event.SNOOZED, "settle", settled(Ending.SNOOZED, delay=60)),
+    (Event.NOT_FOUND, "settle", settled(Ending.NOT_FOUND)),
+    (Event.RELEASED, "settle", settled(Ending.RELEASED)),
+    (Event.RELEASED, "hand_back", hand_back),
+    (Event.LOST, "recover", recover),
+    (Event.LOST, "lose", lose),
+    (Event.CANCELLED, "cancel", lambda job: lifecycle.cancel(job.pk)),
+    (Event.REQUEUED, "requeue", lambda job: lifecycle.requeue(job.pk)),
+]
+NAMES = [f"{event} by {name}" for event, name, _ in ACTS]
+
+#: What the row's lease may lose although the event is refused: the code has let go, all the same.
+LETS_GO = {Event.COMPLETED, Event.ERRORED, Event.TIMED_OUT, Event.SNOOZED, Event.NOT_FOUND}
+LETS_GO |= {Event.RELEASED, Event.LOST}
+
+
+def at(state: str, event: Event, **values: Any) -> Job:
+    """A job in this state, to which nothing but its status could keep the event from happening."""
+    job = JobFactory(**{state: True}, max_attempts=5, **values)
+    if event is Event.DUE and state == "scheduled":
+        make_due(job)
+    if event is Event.LOST and state in ("processing", "stopping"):
+        expire(job)
+    job.refresh_from_db()
+    return job
+
+
+@pytest.mark.parametrize(("event", "act"), [(e, a) for e, _, a in ACTS], ids=NAMES)
+def test_it_happens_where_the_table_allows_it_and_nowhere_else(event, act):
+    for state in STATUSES:
+        check(event, act, state)
+
+
+def check(event: Event, act: Callable[[Job], bool], state: str) -> None:
+    job = at(state, event, queue_name=state)
+    before = picture(job)
+    refused = lifecycle.refusal(event, job.status, stopping=job.is_stopping)
+    happened = act(job)
+    assert happened is (refused is None), f"{event} from {state}"
+    after = picture(job)
+    if happened:
+        check_moved(transition(event), before, after)
+        return
+    if event in LETS_GO and state == "stopping" and act is not complete_atomically:
+        assert (after["lease_owner"], after["lease_expires_at"]) == (None, None)
+        before |= {"lease_owner": None, "lease_expires_at": None}
+    assert after == before, f"{event} from {state}"
+
+
+def check_moved(moved: lifecycle.Transition, before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert before["status"] in moved.sources
+    assert after["status"] in moved.targets
+    assert (after["finished_at"] is not None) is (after["status"] in FINAL)
+    held = after["status"] == Status.PROCESSING or (
+        moved.event is Event.CANCELLED and before["lease_owner"] is not None
+    )
+    assert (after["lease_owner"] is not None) is held
+    assert (after["lease_expires_at"] is not None) is held
+    assert after["attempt"] == before["attempt"] + (moved.event is Event.CLAIMED)
+    back = int(moved.gives_back)
+    assert after["given_back"] == before["given_back"] + back
+    assert after["max_attempts"] == before["max_attempts"] + back
+    for column in ("id", "task_path", "args", "kwargs", "queue_name", "priority", "enqueued_at"):
+        assert after[column] == before[column]
+
+
+def test_every_target_of_the_table_is_reached():
+    """The rows above start with attempts to spare and a fresh search; these are the other ends."""
+    reached = {(event, Status.FAILED) for event in (Event.ERRORED, Event.TIMED_OUT, Event.LOST)}
+    for event, _, act in ACTS:
+        if (event, Status.FAILED) in reached:
+            job = JobFactory(processing=True, max_attempts=1)
+            if event is Event.LOST:
+                expire(job)
+            assert act(job)
+            assert row(job).status == Status.FAILED
+
+
+def test_every_event_of_the_table_is_among_the_acts_and_each_row_stands_once():
+    assert {event for event, _, _ in ACTS} | {Event.ENQUEUED} == set(Event)
+    assert [moved.event for moved in TRANSITIONS] == list(Event)
+
+
+def test_every_event_out_of_the_ordinary_has_a_line_of_its_name():
+    happy = {Event.ENQUEUED, Event.DUE, Event.CLAIMED, Event.COMPLETED, Event.RUN_NOW}
+    for event, _, act in ACTS:
+        job = at(
+            next(s for s, status in STATUSES.items() if lifecycle.allows(event, status)), event
+        )
+        assert act(job)
+        if event in happy - {Event.RUN_NOW}:
+            assert events(job) == []
+        else:
+            assert events(job) == ["note" if event is Event.RUN_NOW else event.value]
+
+
+def test_what_is_enqueued_waits_for_its_time_or_is_queued():
+    (now,) = lifecycle.enqueue([new_job()])
+    (later,) = lifecycle.enqueue([new_job(run_after=JobFactory.build(scheduled=True).run_after)])
+    assert (now.status, later.status) == (Status.QUEUED, Status.SCHEDULED)
+    assert {now.status, later.status} == transition(Event.ENQUEUED).targets
+    assert transition(Event.ENQUEUED).sources == frozenset()
+
+
+def test_refusals_are_words_for_people():
+    assert lifecycle.refusal(Event.CANCELLED, Status.QUEUED) is None
+    said = lifecycle.refusal(Event.CANCELLED, Status.COMPLETED)
+    assert said == "it is completed; only these can be cancelled: processing, queued, scheduled"
+    assert "let go" in (lifecycle.refusal(Event.REQUEUED, Status.CANCELLED, stopping=True) or "")
+
+
+def test_a_claimed_job_shows_its_attempt_lease_and_times():
+    attempt = claimed()
+    job = row(attempt)
+    assert (job.status, job.attempt, job.lease_owner) == ("processing", 1, attempt.owner)
+    assert job.started_at == job.attempted_at == attempt.attempted_at
+    assert (job.lease_expires_at - job.attempted_at).total_seconds() == pytest.approx(30, abs=1)
+
+
+#: The functions that write a status, and what they write it for. A new one must be put here, and
+#: its event among the ACTS.
+WRITERS = {
+    "lifecycle/enqueueing.py": {"_insert_plainly": {Event.ENQUEUED}},
+    "lifecycle/claiming.py": {"_claim_plainly": {Event.CLAIMED}},
+    "lifecycle/settling.py": {
+        "_completed": {Event.COMPLETED},
+        "failed": {Event.ERRORED, Event.TIMED_OUT, Event.NOT_FOUND, Event.LOST},
+        "scheduled": {Event.ERRORED, Event.TIMED_OUT, Event.SNOOZED, Event.NOT_FOUND, Event.LOST},
+        "_changes": {Event.RELEASED},
+    },
+    "lifecycle/recovering.py": {"promote": {Event.DUE}, "_released": {Event.RELEASED}},
+    "lifecycle/interventions.py": {
+        "_cancel": {Event.CANCELLED},
+        "_requeue": {Event.REQUEUED},
+        "_run_now": {Event.RUN_NOW},
+    },
+}
+#: The statements that do.
+STATEMENTS = {"INSERT_ONE", "INSERT_MANY", "CLAIM", "COMPLETE"}
+
+
+def writes_status(function: ast.AST) -> bool:
+    """Whether it makes a Job with a status, updates one, assigns one, or builds such changes."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and any(each.arg == "status" for each in node.keywords):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            if isinstance(node.func, ast.Name):
+                name = node.func.id
+            if name in ("update", "Job", "create", "bulk_create", "update_or_create"):
+                return True
+        if isinstance(node, ast.Dict) and any(
+            isinstance(key, ast.Constant) and key.value == "status" for key in node.keys
+        ):
+            return True
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if any(isinstance(each, ast.Attribute) and each.attr == "status" for each in targets):
+            return True
+    return False
+
+
+def test_nothing_else_writes_a_status():
+    found: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).as_posix()
+        if name.startswith("migrations/"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and writes_status(node):
+                found.setdefault(name, set()).add(node.name)
+    inside = {name: names for name, names in found.items() if name.startswith("lifecycle/")}
+    assert inside == {name: set(functions) for name, functions in WRITERS.items()}
+    # Elsewhere a `status` may be shown, but no Job row is touched.
+    for name in set(found) - set(inside):
+        assert (
+            ".update(" not in (PACKAGE / name).read_text()
+            or "Job.objects" not in (PACKAGE / name).read_text()
+        ), f"{name} seems to write a status: {found[name]}"
+    written = {
+        event for functions in WRITERS.values() for each in functions.values() for event in each
+    }
+    assert written == set(Event)
+
+
+def test_no_other_statement_writes_a_status():
+    writes = re.compile(r"\bSET\b[^;]*?\bstatus\s*=|INSERT\s+INTO\s+jobqueue_job\b", re.I)
+    statements = {
+        name
+        for name, value in vars(postgres).items()
+        if isinstance(value, str) and name.isupper() and writes.search(value)
+    }
+    assert statements == STATEMENTS
+    for path in PACKAGE.rglob("*.py"):
+        if path.name != "postgres.py":
+            assert not re.search(r"(UPDATE|INSERT INTO) jobqueue_job\b", path.read_text()), path
+
+
+def test_the_log_knows_every_event_that_it_may_be_given():
+    named = {Event.ENQUEUED, Event.DUE, Event.RUN_NOW, Event.CLAIMED, Event.COMPLETED}
+    assert {event.value for event in set(Event) - named} <= set(JobLog.Event.values)

@@ -1,0 +1,1 @@
+"""Tests with real worker processes, which are killed, stopped, cut off and told to go."""

@@ -1,0 +1,1 @@
+"""What a type checker makes of an application's code. Checked by mypy, never run."""

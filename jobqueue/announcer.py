@@ -14,6 +14,9 @@ from jobqueue import signals
 
 logger = logging.getLogger("jobqueue")
 
+#: How many jobs are told of at once.
+BATCH = 200
+
 _News = tuple[Sequence[UUID], Mapping[UUID, BaseException]]
 
 
@@ -43,10 +46,19 @@ class Announcer:
 
     def _run(self) -> None:
         while (news := self._news.get()) is not None:
+            job_ids, exceptions = list(news[0]), dict(news[1])
+            # What has come meanwhile goes along: the rows of many jobs are read as fast as one.
+            while len(job_ids) < BATCH and not self._news.empty():
+                more = self._news.get()
+                if more is None:
+                    self._news.put(None)  # the end, for the next round
+                    break
+                job_ids += more[0]
+                exceptions.update(more[1])
             try:
-                self._announce(*news)
+                self._announce(job_ids, exceptions)
             except BaseException:  # the jobs have ended all the same, and the next ones will
-                logger.exception("Could not announce the end of %s jobs.", len(news[0]))
+                logger.exception("Could not announce the end of %s jobs.", len(job_ids))
                 connections.close_all()
             close_old_connections()
         connections.close_all()

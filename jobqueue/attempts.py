@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-
 #: The columns are this wide, in characters, and `enqueue` refuses what does not fit, so that no
 #: database cuts or refuses it later. A path and a key of four-byte characters together still fit
 #: a row of a PostgreSQL index (2,704 bytes).

@@ -128,7 +128,9 @@ class JobQueueBackend(BaseTaskBackend):
         """The call as a job to be; what is wrong with it is found before any statement."""
         from jobqueue.lifecycle import NewJob  # models, not loaded yet when tasks are declared
 
-        self.validate_task(task)
+        # One of ours was validated when it was made; only the queues may have been set anew since.
+        if type(task) is not Task or (self.queues and task.queue_name not in self.queues):
+            self.validate_task(task)
         rules = policy(task)
         plain_args, plain_kwargs = normalize_call(args, kwargs, conf.options().max_payload)
         return NewJob(

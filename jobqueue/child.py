@@ -20,7 +20,8 @@ from django.db import connections
 
 from jobqueue.attempts import Pair
 from jobqueue.board import Board
-from jobqueue.worker import Plan, Worker
+from jobqueue.plan import Plan
+from jobqueue.worker import Worker
 
 #: What the supervisor acts on. Workers are deaf to them: a terminal and systemd signal every
 #: process, and only one may count.

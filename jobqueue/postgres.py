@@ -194,11 +194,20 @@ WHERE locktype = 'advisory' AND classid = %s AND objsubid = 2 AND pid <> pg_back
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 
+# The wait is in a CTE: had the update itself waited for somebody who only locked the row, it would
+# write the time at which it began to wait.
 EXTEND_ALONE = """
-WITH wanted AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared(%s, %s) AS by_owner)
-UPDATE jobqueue_job SET lease_expires_at = CLOCK_TIMESTAMP() + make_interval(secs => %s)
-FROM wanted
-WHERE id = %s AND attempt = %s AND lease_owner = %s AND status IN ('processing', 'cancelled')
+WITH wanted AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared(%s, %s) AS by_owner),
+held AS MATERIALIZED (
+    SELECT job.id
+    FROM jobqueue_job AS job, wanted
+    WHERE job.id = %s AND attempt = %s AND lease_owner = %s
+        AND status IN ('processing', 'cancelled')
+    FOR NO KEY UPDATE OF job)
+UPDATE jobqueue_job AS job
+SET lease_expires_at = CLOCK_TIMESTAMP() + make_interval(secs => %s)
+FROM held
+WHERE job.id = held.id
 """
 
 
@@ -231,7 +240,7 @@ def extend_alone(using: str, owner: UUID, pair: Pair, lease: float) -> bool:
     the client takes to notice. CLOCK_TIMESTAMP, since the statement began before the wait.
     """
     with connections[using].cursor() as cursor:
-        cursor.execute(EXTEND_ALONE, (WANTED, _key(pair.id), lease, pair.id, pair.attempt, owner))
+        cursor.execute(EXTEND_ALONE, (WANTED, _key(pair.id), pair.id, pair.attempt, owner, lease))
         return bool(cursor.rowcount == 1)
 
 

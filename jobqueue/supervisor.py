@@ -24,7 +24,7 @@ from jobqueue.attempts import Pair
 from jobqueue.board import Farewell
 from jobqueue.child import SIGNALS, Child, freeze
 from jobqueue.models import Worker
-from jobqueue.worker import Plan
+from jobqueue.plan import Plan
 
 logger = logging.getLogger("jobqueue")
 

@@ -42,12 +42,13 @@ class Turns:
         self._look_at = 0.0
 
     def take(self) -> Iterator[str]:
-        """The queues to ask, one after the other; each goes to the end of the line."""
+        """The queues to ask, one after the other. One that has been asked goes to the end of the
+        line when the next is taken; who leaves off at one leaves it its turn."""
         for _ in range(len(self._names)):
-            name = self._names.pop(0)
-            self._names.append(name)
+            name = self._names[0]
             if name not in self._dry:
                 yield name
+            self._names.append(self._names.pop(0))
 
     def is_dry(self, name: str) -> None:
         """Note that the queue gave less than it was asked for."""

@@ -14,11 +14,8 @@ import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from multiprocessing.connection import Connection
-from typing import Any
 from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
@@ -29,48 +26,26 @@ from jobqueue.announcer import Announcer
 from jobqueue.attempts import Outcome, Pair
 from jobqueue.board import Board, Farewell
 from jobqueue.compat import task_finished
-from jobqueue.dispatch import LOOK_AGAIN, Ear
+from jobqueue.dispatch import Ear
 from jobqueue.exceptions import Cancelled, LeaseLost, Stopped
 from jobqueue.execution import Run
 from jobqueue.lifecycle import Note, Settled
+from jobqueue.link import Link
 from jobqueue.memory import resident_bytes
 from jobqueue.models import Status, worker_name
 from jobqueue.models import Worker as WorkerRow
+from jobqueue.plan import Plan
 from jobqueue.slots import Slots
+from jobqueue.turns import Turns
 
 logger = logging.getLogger("jobqueue")
 
-#: The first and the longest pause, in seconds, between two tries to reach the database.
-PAUSES = (0.05, 2.0)
 #: Rows a kind that a worker's tick repairs; what is left waits for the next.
 TICK_LIMIT = 1_000
 #: Seconds between two looks for jobs that are old enough to be removed.
 PRUNE_EVERY = 60.0
 #: Seconds after the end of the grace time at which a worker without a supervisor just exits.
 LAST_CALL = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What `runworker` was asked for. `queues` empty means all; `max_rss` is in bytes."""
-
-    queues: tuple[str, ...] = ()
-    processes: int = 1
-    concurrency: int = 8
-    burst: bool = False
-    max_jobs: int | None = None
-    max_rss: int | None = None
-    grace: float | None = None
-
-    @property
-    def grace_time(self) -> float:
-        """Seconds that running jobs get to finish when the worker is told to stop."""
-        return conf.options().grace if self.grace is None else self.grace
-
-    @property
-    def board_size(self) -> int:
-        """Room on the board: for every slot, and for outcomes that wait for a locked row."""
-        return 2 * self.concurrency + 16
 
 
 class Worker:
@@ -102,22 +77,16 @@ class Worker:
         self._orphaned = False
         self._leave_by = float("inf")
         self._started = 0
-        self._queues: list[str] = list(plan.queues)
+        self._turns = Turns(plan.queues, self._ear, grows=not plan.queues)
         self._served: set[str] = set()
-        self._dry: set[str] = set()
-        self._all_dry = False
+        self._link = Link(self._using, self.name, self._come_back)
         now = time.monotonic()
-        self._look_again_until = 0.0
-        self._next_look = now
-        self._next_ask = now
         self._next_tick = now
         self._next_prune = now + PRUNE_EVERY
         self._next_own_beat = now + 1.5 * conf.options().heartbeat
         self._prune_after: UUID | None = None
-        # The database: when to try it again, and from when on leases may be taken from others.
-        self._retry_at = 0.0
-        self._pause = PAUSES[0]
-        self._cut_off = True
+        # Whether the answer to a write may have been lost, and from when on leases may be taken
+        # from others.
         self._uncertain = False
         self._take_leases_at = float("inf")
         self._introduced = False
@@ -189,9 +158,9 @@ class Worker:
             self._take_answer(self._answers.popleft())
         self._hear()
         if self._notes or self._unsettled or self._wants_jobs():
-            self._reach(self._exchange)
-        elif self._cut_off:
-            self._reach(self._introduce)
+            self._link.reach(self._exchange)
+        elif self._link.broken:
+            self._link.reach(self._introduce)
 
     def _exchange(self) -> None:
         """Write what there is to write, then claim for the free slots."""
@@ -274,7 +243,7 @@ class Worker:
     def _wants_jobs(self) -> bool:
         return (
             self._state == WorkerRow.State.RUNNING
-            and not self._all_dry
+            and not self._turns.all_dry
             and min(self._slots.free, self._board.room) > 0
             and not self._worked_enough()
         )
@@ -284,17 +253,14 @@ class Worker:
 
     def _claim(self) -> None:
         """Let the queues take turns until the slots are full or all queues are dry."""
-        for _ in range(len(self._queues)):
+        for queue in self._turns.take():
             room = min(self._slots.free, self._board.room)
             if self._plan.max_jobs is not None:
                 room = min(room, self._plan.max_jobs - self._started)
             if room <= 0:
                 return
-            queue = self._queues[0]
-            self._queues.append(self._queues.pop(0))
-            if queue not in self._dry and self._claim_from(queue, room) < room:
-                self._dry.add(queue)
-        self._all_dry = self._dry.issuperset(self._queues)
+            if self._claim_from(queue, room) < room:
+                self._turns.is_dry(queue)
 
     def _claim_from(self, queue: str, room: int) -> int:
         self._board.begin_claim()
@@ -320,31 +286,12 @@ class Worker:
 
     def _hear(self) -> None:
         """Which queues may hold something to claim, by word or because it is time to look."""
-        if self._cut_off and self._introduced:
+        if self._link.broken and self._introduced:
             return
-        now = time.monotonic()
-        names: set[str] | None = set()
-        if now >= self._next_ask:
-            try:
-                names = self._ear.heard()
-            except (DatabaseError, InterfaceError, OSError) as error:
-                self._lose_connection(error)
-                return
-            if self._ear.fileno() is None:
-                self._next_ask = now + self._ear.ask_every
-        if names:
-            self._look_again_until = now + LOOK_AGAIN
-        elif now >= self._next_look or now < self._look_again_until:
-            names = None
-        if names is None:
-            self._dry.clear()
-            self._all_dry = False
-            self._next_look = now + self._ear.look_every
-        elif names:
-            if not self._plan.queues:
-                self._queues += sorted(names - set(self._queues))
-            self._dry -= names
-            self._all_dry = self._dry.issuperset(self._queues)
+        try:
+            self._turns.hear()
+        except (DatabaseError, InterfaceError, OSError) as error:
+            self._link.lose(error)
 
     def _wake(self) -> None:
         """Make the loop look: called from any thread, and cheap when it is awake already."""
@@ -358,22 +305,18 @@ class Worker:
         now = time.monotonic()
         until = self._next_tick
         work = bool(self._notes or self._unsettled or self._wants_jobs())
-        if self._cut_off:
-            until = min(until, self._retry_at)
+        if self._link.broken:
+            until = min(until, self._link.retry_at)
         elif work or self._slots.has_ended:
             return
         else:
-            until = min(until, self._next_look)
-            if self._next_ask > now:
-                until = min(until, self._next_ask)
-            if now < self._look_again_until:
-                until = min(until, now + LOOK_AGAIN / 4)
+            until = min(until, self._turns.next_moment(now))
         timeout = max(0.0, until - now)
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake_reader, selectors.EVENT_READ)
             if not self._orphaned:
                 selector.register(self._orders, selectors.EVENT_READ)
-            ear = None if self._cut_off else self._ear.fileno()
+            ear = None if self._link.broken else self._ear.fileno()
             if ear is not None:
                 selector.register(ear, selectors.EVENT_READ)
             selector.select(timeout)
@@ -385,43 +328,16 @@ class Worker:
 
     # The database
 
-    def _reach(self, work: Callable[[], Any]) -> None:
-        """Do `work` on the queue's connection; when it cannot be reached, keep everything and try
-        again later, with growing pauses."""
-        now = time.monotonic()
-        if now < self._retry_at:
-            return
-        try:
-            self._ear.attend()
-            if self._cut_off:
-                self._let_owners_come_first()
-            work()
-        except (DatabaseError, InterfaceError, OSError) as error:
-            self._lose_connection(error)
-            return
-        if self._pause > PAUSES[0]:
-            logger.warning("Worker %s has reached the database again.", self.name)
-        self._cut_off = False
-        self._pause = PAUSES[0]
+    def _come_back(self) -> None:
+        """The database may be reached again: listen anew, and let owners come first."""
+        self._ear.attend()
+        self._let_owners_come_first()
 
     def _let_owners_come_first(self) -> None:
         """After a time in which leases may have run out unseen: extend this worker's own now, and
         take nobody's before all have had a heartbeat's time to do so."""
         self._beat()
         self._take_leases_at = time.monotonic() + conf.options().heartbeat
-
-    def _lose_connection(self, error: Exception) -> None:
-        if not self._cut_off or self._pause == PAUSES[0]:
-            logger.warning(
-                "Worker %s cannot use the database and will try again: %s",
-                self.name,
-                str(error).strip() or type(error).__name__,
-            )
-        self._cut_off = True
-        with contextlib.suppress(DatabaseError, InterfaceError):
-            connections[self._using].close()
-        self._retry_at = time.monotonic() + self._pause
-        self._pause = min(self._pause * 2, PAUSES[1])
 
     def _introduce(self) -> None:
         """Write this worker's row, or say what it does now."""
@@ -468,7 +384,7 @@ class Worker:
             return
         self._next_tick = now + conf.options().tick
         self._keep_own_leases(now)
-        self._reach(self._do_the_clocks_work)
+        self._link.reach(self._do_the_clocks_work)
         over = self._plan.max_rss is not None and resident_bytes() > self._plan.max_rss
         if self._state == WorkerRow.State.RUNNING and (self._worked_enough() or over):
             if over:
@@ -488,13 +404,13 @@ class Worker:
         if self._state == WorkerRow.State.RUNNING:
             queues.discover(self._served)
             if not self._plan.queues:
-                self._queues += [name for name in queues.known() if name not in self._queues]
+                self._turns.add(queues.known())
         now = time.monotonic()
         findings = reconcile.sweep(limit=TICK_LIMIT, take_leases=now >= self._take_leases_at)
         for finding in findings:
             if finding.repaired:
                 # On SQLite nobody hears of what was written on the own connection.
-                self._next_look = 0.0
+                self._turns.look_soon()
             if finding.repaired and finding.kind in ("lost", "stopping", "silent"):
                 logger.info("Repaired %s: %s", finding.what, finding.repaired)
         if now >= self._next_prune:
@@ -513,7 +429,7 @@ class Worker:
         if now < self._next_own_beat or not self._introduced:
             return
         self._next_own_beat = now + heartbeat
-        self._reach(self._beat)
+        self._link.reach(self._beat)
 
     def _beat(self) -> None:
         beat = lifecycle.heartbeat(self._owner, [entry.pair for entry in self._board.entries()])
@@ -538,25 +454,28 @@ class Worker:
             self._recycle()
         if self._state == WorkerRow.State.STOPPING:
             return True
-        if self._plan.burst and self._introduced and not self._cut_off and self._burst_is_over():
+        if (
+            self._plan.burst
+            and self._introduced
+            and not self._link.broken
+            and self._burst_is_over()
+        ):
             self._farewell = Farewell.IDLE
             return True
         return False
 
     def _burst_is_over(self) -> bool:
         """Whether nothing can be claimed: looked for afresh, whatever was heard or missed."""
-        if not self._plan.queues:
-            try:
-                queues.discover()
-                self._queues += [name for name in queues.known() if name not in self._queues]
-            except (DatabaseError, InterfaceError) as error:
-                self._lose_connection(error)
-                return False
-        self._dry.clear()
-        self._all_dry = False
         started = self._started
-        self._reach(self._exchange)
-        return self._started == started and not self._cut_off
+        done = self._link.reach(self._look_everywhere)
+        return done and self._started == started
+
+    def _look_everywhere(self) -> None:
+        if not self._plan.queues:
+            queues.discover()
+            self._turns.add(queues.known())
+        self._turns.look_at_all()
+        self._exchange()
 
     def _leave(self) -> None:
         self._slots.close()

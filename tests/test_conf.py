@@ -114,7 +114,9 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("value", [True, "30", [1], object()], ids=["true", "text", "list", "object"])
+@pytest.mark.parametrize(
+    "value", [True, "30", [1], object()], ids=["true", "text", "list", "object"]
+)
 def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
     with override_settings(TASKS=tasks(**{name: value, "database": "jobs"})):
         assert conf.options() == Options(database="jobs")

@@ -19,8 +19,8 @@ from jobqueue import backoff, checks, clock, conf, dispatch, ids, lifecycle
 from jobqueue.attempts import Pair
 from jobqueue.child import Child
 from jobqueue.models import Job
+from jobqueue.plan import Plan
 from jobqueue.supervisor import Supervisor
-from jobqueue.worker import Plan
 from tests import tasks_sample as sample
 from tests.factories import JobFactory
 

@@ -225,6 +225,30 @@ def stubborn(context: JobContext) -> None:
 
 
 @task(takes_context=True)
+def deaf_once(context: JobContext) -> None:
+    """Swallow what it is told the first time."""
+    record("begin", context)
+    try:
+        while True:
+            time.sleep(0.001)
+    except Stopped:
+        record("swallowed", context)
+    while True:
+        time.sleep(0.001)
+
+
+@task(takes_context=True)
+async def deaf_once_async(context: JobContext) -> None:
+    """The same on the event loop."""
+    record("begin", context)
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        record("swallowed", context)
+    await asyncio.sleep(60)
+
+
+@task(takes_context=True)
 async def stubborn_async(context: JobContext) -> None:
     """Async code that swallows its cancellation."""
     record("begin", context)

@@ -39,13 +39,15 @@ def see_slot_work(site: Site, until: float) -> None:
         (tasks.waiting, [60]),
         (tasks.lasting, [60]),
         (odd.stubborn, []),
+        (odd.deaf_once, []),
+        (odd.deaf_once_async, []),
         (odd.writing, ["never"]),
     ],
-    ids=["async", "loop", "swallows errors", "atomic"],
+    ids=["async", "loop", "swallows errors", "deaf once", "deaf once, async", "atomic"],
 )
 def test_code_that_lets_go(site, task, arguments):
     """The slot works again within a second, in the same process."""
-    worker = site.start_ready("--concurrency", "1")
+    worker = site.start_ready("--concurrency", "1", options={"kill_after": 20.0})
     pids = worker.workers
     job, deadline = occupy(site, task, *arguments)
     see_slot_work(site, deadline + 1.0)

@@ -18,8 +18,8 @@ from tests.processes.severing import Severing
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 
-LEASE = 2.0
-SHORT_LEASE = {"lease": LEASE, "heartbeat": 0.4}
+LEASE = 3.0
+SHORT_LEASE = {"lease": LEASE, "heartbeat": LEASE / 3}
 LONG_LEASE = {"lease": 120.0, "heartbeat": 0.5}
 #: So seldom do workers look by themselves that what is picked up sooner was heard of.
 SELDOM = 8.0
@@ -48,16 +48,16 @@ def test_after_an_outage_longer_than_a_lease_owners_come_first(private_site, on_
         site.wait_for("begin", job.id)
     workers = [worker for supervised in sites for worker in supervised.workers]
     with site.reconciling(options=SHORT_LEASE):
-        on_private_postgres.restart(down_for=2 * LEASE)
+        on_private_postgres.restart(down_for=LEASE + 1)
         connection.close()
         back = dict(Worker.objects.values_list("pk", "heartbeat_at"))
         # Long enough for anyone to take what looks expired.
         wait_until(
             lambda: all(
-                (at - back[pk]).total_seconds() > 2 * LEASE
+                (at - back[pk]).total_seconds() > LEASE + 1
                 for pk, at in Worker.objects.values_list("pk", "heartbeat_at")
             ),
-            "all workers to beat for two leases",
+            "all workers to beat for more than a lease",
         )
         site.release("go")
         for job in jobs:
@@ -227,7 +227,7 @@ def test_a_busy_sqlite_file_costs_time_and_nothing_else(site, patience):
             wait_until(lambda before=before: transactions() > before, "the other program to write")
     for job in jobs:
         assert_once(site, job.id)
-    assert Job.objects.count() == len(jobs) > 8
+    assert Job.objects.count() == len(jobs)
     assert not JobLog.objects.exists()
     assert len(supervised.workers) == 4
     assert ("database is locked" in supervised.log) == (patience == "0.2")

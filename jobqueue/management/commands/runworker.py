@@ -15,8 +15,8 @@ from django.db.migrations.executor import MigrationExecutor
 
 from jobqueue import conf
 from jobqueue.attempts import MAX_QUEUE_NAME
+from jobqueue.plan import Plan
 from jobqueue.supervisor import Supervisor
-from jobqueue.worker import Plan
 
 
 def positive(text: str) -> int:

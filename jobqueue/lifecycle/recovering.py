@@ -72,8 +72,8 @@ def recover(job_ids: Sequence[UUID]) -> list[UUID]:
     with transaction.atomic(using):
         now = clock.moment(using)
         rows = _lock(expired(using, now).filter(pk__in=job_ids))
-        if time.monotonic() - began > conf.options().heartbeat:
-            # What kept this waiting kept the owners, too: they come first.
+        if time.monotonic() - began > conf.options().heartbeat / 4:
+            # What kept this waiting may have kept the owners, too, and longer: they come first.
             return []
         wanted = postgres.wanted(using, [job.pk for job in rows])
         rows = [job for job in rows if job.pk not in wanted]

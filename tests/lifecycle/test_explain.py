@@ -143,18 +143,18 @@ class TestAmongManyRows:
 
 @pytest.mark.django_db(transaction=True)
 def test_heartbeats_change_no_index():
-    JobFactory.create_batch(12)
+    JobFactory.create_batch(5)  # all versions of them find room on one page
     owner = uuid.uuid4()
-    pairs = [each.pair for each in lifecycle.claim("default", owner, WORKER, 12)]
+    pairs = [each.pair for each in lifecycle.claim("default", owner, WORKER, 5)]
     updated = hot = 0
-    for _ in range(20):
+    for _ in range(30):
         with transaction.atomic():
             before = counted()
-            assert len(lifecycle.heartbeat(owner, pairs).held) == 12
+            assert len(lifecycle.heartbeat(owner, pairs).held) == 5
             after = counted()
         updated += after[0] - before[0]
         hot += after[1] - before[1]
-    assert updated == 12 * 20
+    assert updated == 5 * 30
     assert hot >= 0.9 * updated
 
 

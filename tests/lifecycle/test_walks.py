@@ -287,7 +287,7 @@ def test_whatever_happens_in_whatever_order(ways: Any) -> None:
     run_state_machine_as_test(
         Walk,
         settings=settings(
-            max_examples=20,
+            max_examples=14,
             stateful_step_count=40,
             deadline=None,
             database=None,

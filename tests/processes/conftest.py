@@ -192,7 +192,9 @@ class Site:
         """What the tasks have recorded so far."""
         if not self.events_file.exists():
             return []
-        lines = [json.loads(line) for line in self.events_file.read_text().splitlines()]
+        text = self.events_file.read_text()
+        whole = text[: text.rfind("\n") + 1]  # the last line may be on its way
+        lines = [json.loads(line) for line in whole.splitlines()]
         return [
             line
             for line in lines

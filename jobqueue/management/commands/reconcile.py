@@ -123,7 +123,7 @@ class Command(PlainCommand):
                 away = blocked = False
                 if not stop.asked:
                     # What holds up this pass holds up heartbeats, too.
-                    blocked = self._pass(options).seconds > conf.options().heartbeat
+                    blocked = self._pass(options).seconds > conf.options().heartbeat / 4
             except (DatabaseError, InterfaceError) as error:
                 if not away:
                     self.mention(f"{in_plain_words(error)}\nTrying again until it answers.")

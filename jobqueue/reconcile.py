@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -110,6 +111,7 @@ def sweep(
     OperationalError or InterfaceError when the database cannot be reached.
     """
     findings = []
+    waited = False
     for kind in KINDS:
         if take_leases or not kind.takes_leases:
             finding = Finding(kind.name, kind.what)
@@ -117,8 +119,8 @@ def sweep(
                 using = conf.options().database
                 found = kind.find(using, clock.moment(using)).order_by()
                 finding.found = found[:limit].count() if limit else found.count()
-            else:
-                _repair(kind, finding, limit)
+            elif not (waited and kind.takes_leases):
+                waited = _repair(kind, finding, limit) or waited
             findings.append(finding)
     return findings
 
@@ -137,20 +139,26 @@ def hold_off() -> float:
     return max(0.0, options.heartbeat - float(age))
 
 
-def _repair(kind: Kind, finding: Finding, limit: int | None) -> None:
+def _repair(kind: Kind, finding: Finding, limit: int | None) -> bool:
+    """Repair what is found of one kind; True if it was kept waiting so long that no more leases
+    are to be taken in this pass: their owners may have been kept waiting as well."""
     using = conf.options().database
     passed_over: set[Any] = set()
     while limit is None or finding.found < limit:
+        began = time.monotonic()
         room = BATCH if limit is None else min(BATCH, limit - finding.found)
         rows = kind.find(using, clock.moment(using)).exclude(pk__in=passed_over)
         ids = list(rows.values_list("pk", flat=True)[:room])
         if not ids:
-            return
+            break
         finding.found += len(ids)
         repaired = set(_attempt(kind, ids, finding))
         finding.repaired += len(repaired)
         # Locked by others, or beyond repair: not to be looked at again in this pass.
         passed_over.update(pk for pk in ids if pk not in repaired)
+        if kind.takes_leases and time.monotonic() - began > conf.options().heartbeat / 4:
+            return True
+    return False
 
 
 #: What PostgreSQL says of a statement that gave way to others, or was refused for its content: the

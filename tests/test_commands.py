@@ -293,7 +293,7 @@ def test_reconcile_skips_what_others_hold() -> None:
 @shows("reconcile --every")
 def test_reconcile_every(child_environment: Callable[..., dict[str, str]], stop: int) -> None:
     words = ("reconcile", "--every", "0.1", "--json")
-    with running(manage(child_environment({"lease": 1, "heartbeat": 0.05}), *words)) as process:
+    with running(manage(child_environment({"lease": 60}), *words)) as process:
         passes = map(json.loads, lines_of(process.stdout))
         assert next(passes)["kinds"]["due"]["found"] == 0
         job = JobFactory(scheduled=True, run_after=ago(1))

@@ -171,7 +171,7 @@ def test_a_job_that_is_stopped_in_a_query(site):
     site.start_ready("--concurrency", "1", **HELD)
     jobs = []
     for _ in range(8):
-        jobs.append((odd.querying.using(timeout=0.2, max_attempts=1).enqueue(), "failed"))
+        jobs.append((odd.querying.using(timeout=0.5, max_attempts=1).enqueue(), "failed"))
         jobs.append((odd.using_the_database.enqueue(), "completed"))
     for job, status in jobs:
         row = site.wait_status(job.id, Status.COMPLETED, Status.FAILED)

@@ -93,7 +93,7 @@ def test_no_retry_while_the_old_code_runs(site):
     """Another worker is idle all the time, and yet no two attempts overlap."""
     site.start_ready("--concurrency", "1")
     site.start_ready("--concurrency", "2")
-    job = odd.beating.using(timeout=0.5, max_attempts=3).enqueue()
+    job = odd.beating.using(timeout=1.0, max_attempts=3).enqueue()
     row = site.wait_status(job.id, Status.FAILED, timeout=60)
 
     assert row.attempt == 3
@@ -135,8 +135,8 @@ def test_the_others_of_that_process(site):
 def test_a_timeout_is_retried_and_counts(site):
     """Two attempts of two, whichever way they were ended; the lines they wrote are kept."""
     site.start_ready("--concurrency", "3")
-    soft = tasks.lasting.using(timeout=0.3, max_attempts=2).enqueue(60)
-    hard = odd.chatty.using(timeout=0.3, max_attempts=2).enqueue(3, "hang")
+    soft = tasks.lasting.using(timeout=1.5, max_attempts=2).enqueue(60)
+    hard = odd.chatty.using(timeout=1.5, max_attempts=2).enqueue(3, "hang")
     for job in (soft, hard):
         row = site.wait_status(job.id, Status.FAILED, timeout=60)
         assert row.attempt == 2

@@ -63,9 +63,10 @@ def stopped(pid: int) -> Iterator[None]:
             lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T",
             "the process to be stopped",
         )
-        if not _holds_the_file(pid):
+        if _can_write():
             break
         os.kill(pid, signal.SIGCONT)
+        wait_until(_can_write, "the process to end its transaction")
     try:
         yield
     finally:
@@ -73,15 +74,19 @@ def stopped(pid: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def _holds_the_file(pid: int) -> bool:
-    """On SQLite: stopped in the middle of a write, the process would keep everyone from writing."""
+def _can_write() -> bool:
+    """Whether anyone can: on SQLite a process that is stopped in the middle of a write prevents it."""
     if connection.vendor != "sqlite":
-        return False
-    try:
-        with transaction.atomic():
-            return False
-    except OperationalError:
         return True
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA busy_timeout = 2000")
+        with transaction.atomic():
+            return True
+    except OperationalError:
+        return False
+    finally:
+        connection.close()
 
 
 def test_a_stopped_worker_loses_its_jobs_and_what_it_says_later_changes_nothing(site):

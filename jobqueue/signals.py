@@ -148,8 +148,9 @@ def _send(signal: Signal, sender: type[Any], result: JobResult[..., Any]) -> Non
     name = _NAMES[id(signal)]
     try:
         responses = signal.send_robust(sender, task_result=result)
-    except Exception:
-        # Django takes for granted that a failing receiver has a name to log; a partial has none.
+    except (Exception, SystemExit):
+        # Django lets SystemExit through, which would keep the jobs behind this one from being told
+        # of; and it takes for granted that a failing receiver has a name, and a partial has none.
         logger.exception("A receiver of %s failed for job %s", name, result.id)
         return
     for receiver, response in responses:

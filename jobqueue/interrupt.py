@@ -9,7 +9,9 @@ back what was raised and has not arrived.
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
+import queue
 import sys
 import threading
 from collections.abc import Callable
@@ -25,10 +27,13 @@ _set_async_exc.restype = ctypes.c_int
 
 _OURS = f"{Path(__file__).parent}{os.sep}"
 
-#: Functions in which an exception would leave a lock held for good: logging's handlers and the
-#: import system (among others) take theirs in Python code, outside of any `try`.
+#: Code in which an exception may leave a lock held for good, since it is taken before the `try`
+#: that gives it back: these functions wherever they are, and all of these modules.
 _LOCKING = frozenset(
     {"acquire", "release", "_acquireLock", "_releaseLock", "__enter__", "__exit__"}
+)
+_LOCKING_FILES = frozenset(
+    {logging.__file__, threading.__file__, queue.__file__, "<frozen importlib._bootstrap>"}
 )
 
 
@@ -79,4 +84,8 @@ class Gate:
         if frame is None:
             return False
         code = frame.f_code
-        return code.co_name in _LOCKING or code.co_filename.startswith(_OURS)
+        return (
+            code.co_name in _LOCKING
+            or code.co_filename in _LOCKING_FILES
+            or code.co_filename.startswith(_OURS)
+        )

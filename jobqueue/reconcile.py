@@ -140,8 +140,8 @@ def hold_off() -> float:
 
 
 def _repair(kind: Kind, finding: Finding, limit: int | None) -> bool:
-    """Repair what is found of one kind; True if it was kept waiting so long that no more leases
-    are to be taken in this pass: their owners may have been kept waiting as well."""
+    """Repair what is found of one kind; True if it was held up, so that no more leases are to be
+    taken in this pass."""
     using = conf.options().database
     passed_over: set[Any] = set()
     while limit is None or finding.found < limit:
@@ -156,7 +156,7 @@ def _repair(kind: Kind, finding: Finding, limit: int | None) -> bool:
         finding.repaired += len(repaired)
         # Locked by others, or beyond repair: not to be looked at again in this pass.
         passed_over.update(pk for pk in ids if pk not in repaired)
-        if kind.takes_leases and time.monotonic() - began > conf.options().heartbeat / 4:
+        if kind.takes_leases and lifecycle.was_held_up(time.monotonic() - began):
             return True
     return False
 

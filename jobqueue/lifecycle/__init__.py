@@ -21,6 +21,7 @@ from jobqueue.lifecycle.recovering import (
     promote,
     recover,
     time_out,
+    was_held_up,
 )
 from jobqueue.lifecycle.settling import Settled, atomically, settle
 from jobqueue.lifecycle.states import TRANSITIONS, Event, Transition, allows, refusal
@@ -59,4 +60,5 @@ __all__ = [
     "settle",
     "take_notes",
     "time_out",
+    "was_held_up",
 ]

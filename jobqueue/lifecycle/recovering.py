@@ -26,6 +26,9 @@ BATCH = 200
 #: The longest a repair waits for a row that another transaction holds, in seconds.
 PATIENCE = 0.5
 
+#: Seconds that a repair may take on a machine that is merely slow.
+SLOW = 0.5
+
 
 def due(using: str, now: Moment) -> QuerySet[Job]:
     """Scheduled jobs whose time has come, soonest first."""
@@ -72,13 +75,18 @@ def recover(job_ids: Sequence[UUID]) -> list[UUID]:
     with transaction.atomic(using):
         now = clock.moment(using)
         rows = _lock(expired(using, now).filter(pk__in=job_ids))
-        if time.monotonic() - began > conf.options().heartbeat / 4:
-            # What kept this waiting may have kept the owners, too, and longer: they come first.
+        if was_held_up(time.monotonic() - began):
             return []
         wanted = postgres.wanted(using, [job.pk for job in rows])
         rows = [job for job in rows if job.pk not in wanted]
         _take(using, rows, now, _lost, "its lease expired")
     return [job.pk for job in rows]
+
+
+def was_held_up(seconds: float) -> bool:
+    """Whether what held up a repair for so long may have held up the owners' heartbeats, too, and
+    longer: then owners come first, and no lease is taken for the moment."""
+    return seconds > max(SLOW, conf.options().heartbeat / 4)
 
 
 def lose(owner: UUID, reason: str) -> list[Pair]:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -235,7 +236,7 @@ def test_twenty_reconcilers_and_four_booting_workers_repair_each_job_once(site):
     Job.objects.bulk_create(jobs)
     reconcilers = site.module("tests.processes.reconcilers", "20", str(site.folder / "start"))
     assert reconcilers.stdout.readline() == "READY\n"
-    options = LONG_LEASE | {"heartbeat": 0.1}
+    options = LONG_LEASE | {"heartbeat": 0.5}
     site.start("--processes", "4", options=options)
     # The workers take leases a heartbeat after they have booted: that is when the others begin.
     wait_until(lambda: Worker.objects.exclude(pk=gone.pk).count() == 4, "four workers")
@@ -245,7 +246,12 @@ def test_twenty_reconcilers_and_four_booting_workers_repair_each_job_once(site):
     assert reconcilers.returncode == 0, complained
     assert complained == ""
     wait_until(
-        lambda: not Job.objects.exclude(status=Status.COMPLETED).exists(), "all to complete", 60
+        lambda: not Job.objects.exclude(status=Status.COMPLETED).exists(),
+        lambda: (
+            f"all to complete; {Counter(Job.objects.values_list('status', flat=True))}; log:\n"
+            + site.running[0].log
+        ),
+        60,
     )
     for event in site.events("begin"):
         assert event["attempt"] == 2

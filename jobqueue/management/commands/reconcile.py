@@ -12,7 +12,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError, InterfaceError
 
-from jobqueue import clock, conf, reconcile
+from jobqueue import clock, conf, lifecycle, reconcile
 from jobqueue.management.commands.runworker import positive
 from jobqueue.management.terminal import (
     PlainCommand,
@@ -122,8 +122,7 @@ class Command(PlainCommand):
                 self._let_owners_come_first(stop, options["dry_run"], was_away=away or blocked)
                 away = blocked = False
                 if not stop.asked:
-                    # What holds up this pass holds up heartbeats, too.
-                    blocked = self._pass(options).seconds > conf.options().heartbeat / 4
+                    blocked = lifecycle.was_held_up(self._pass(options).seconds)
             except (DatabaseError, InterfaceError) as error:
                 if not away:
                     self.mention(f"{in_plain_words(error)}\nTrying again until it answers.")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from uuid import UUID
 
@@ -64,7 +65,7 @@ class JobQueueBackend(BaseTaskBackend):
         """Accept one call as a job, in the caller's transaction."""
         from jobqueue import lifecycle  # models, not loaded yet when tasks are declared
 
-        new = self._new_job(task, args, kwargs)
+        new = self._mould(task)(*normalize_call(args, kwargs, conf.options().max_payload))
         (accepted,) = lifecycle.enqueue([new])
         return cast("JobResult[P, R]", self._results([task], [new], [accepted])[0])
 
@@ -72,10 +73,16 @@ class JobQueueBackend(BaseTaskBackend):
         """Accept many calls as jobs, all or none; the results are in the order of the calls."""
         from jobqueue import lifecycle  # models, not loaded yet when tasks are declared
 
-        new = []
+        limit = conf.options().max_payload
+        new: list[NewJob] = []
+        # Mostly one task, or few, so what depends on the task alone is found out once for each.
+        moulds: dict[int, Callable[..., NewJob]] = {}
         for index, call in enumerate(calls):
             try:
-                new.append(self._new_job(call.task, call.args, call.kwargs))
+                mould = moulds.get(id(call.task))
+                if mould is None:
+                    mould = moulds[id(call.task)] = self._mould(call.task)
+                new.append(mould(*normalize_call(call.args, call.kwargs, limit)))
             except (InvalidTask, TypeError, ValueError) as error:
                 error.add_note(f"In call {index} of {len(calls)}, of {call.task.module_path}.")
                 raise
@@ -122,21 +129,17 @@ class JobQueueBackend(BaseTaskBackend):
             ]
         return found
 
-    def _new_job(
-        self, task: AnyTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> NewJob:
-        """The call as a job to be; what is wrong with it is found before any statement."""
+    def _mould(self, task: AnyTask[..., Any]) -> Callable[..., NewJob]:
+        """What makes a job to be of the arguments of a call; what is wrong with the task is found here."""
         from jobqueue.lifecycle import NewJob  # models, not loaded yet when tasks are declared
 
         # One of ours was validated when it was made; only the queues may have been set anew since.
         if type(task) is not Task or (self.queues and task.queue_name not in self.queues):
             self.validate_task(task)
         rules = policy(task)
-        plain_args, plain_kwargs = normalize_call(args, kwargs, conf.options().max_payload)
-        return NewJob(
+        return partial(
+            NewJob,
             task_path=checked_path(task),
-            args=plain_args,
-            kwargs=plain_kwargs,
             queue_name=task.queue_name,
             priority=int(task.priority),
             max_attempts=rules.max_attempts,

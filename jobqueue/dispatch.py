@@ -15,6 +15,8 @@ from uuid import uuid4
 
 from django.db import connections, transaction
 
+from jobqueue import postgres
+
 logger = logging.getLogger("jobqueue")
 
 CHANNEL = "jobqueue"
@@ -45,8 +47,7 @@ def _notify(using: str, queues: Collection[str]) -> None:
     due = [name for name in queues if now - _last_notify.get((using, name), 0.0) >= NOTIFY_EVERY]
     if not due:
         return
-    with connections[using].cursor() as cursor:
-        cursor.execute("SELECT pg_notify(%s, name) FROM unnest(%s::text[]) AS name", (CHANNEL, due))
+    postgres.notify(using, CHANNEL, due)
     for name in due:
         _last_notify[using, name] = now
 

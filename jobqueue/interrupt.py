@@ -8,12 +8,14 @@ back what was raised and has not arrived.
 
 from __future__ import annotations
 
+import _weakrefset
 import ctypes
 import logging
 import os
 import queue
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,11 @@ _LOCKING = frozenset(
 _LOCKING_FILES = frozenset(
     {logging.__file__, threading.__file__, queue.__file__, "<frozen importlib._bootstrap>"}
 )
+
+#: Where the interpreter calls back when something is collected: what is raised there is swallowed.
+_SWALLOWING_FILES = frozenset({_weakrefset.__file__, weakref.__file__})
+
+_DELICATE_FILES = _LOCKING_FILES | _SWALLOWING_FILES
 
 
 class Gate:
@@ -86,6 +93,6 @@ class Gate:
         code = frame.f_code
         return (
             code.co_name in _LOCKING
-            or code.co_filename in _LOCKING_FILES
+            or code.co_filename in _DELICATE_FILES
             or code.co_filename.startswith(_OURS)
         )

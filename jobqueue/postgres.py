@@ -7,7 +7,10 @@ materialised CTE: `IN (SELECT ... LIMIT n)` may be run more than once and take m
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -34,7 +37,21 @@ def serves(using: str) -> bool:
     return enabled and connections[using].vendor == "postgresql"
 
 
-INSERT_ONE = """
+class Statement(str):
+    """SQL with `%s` for each parameter, and the same as the server's protocol has it: with `$1` and so on."""
+
+    __slots__ = ("numbered",)
+
+    def __init__(self, text: str) -> None:
+        numbers = itertools.count(1)
+        self.numbered = re.sub("%s", lambda _: f"${next(numbers)}", text).encode()
+
+
+def _unless_taken(insert: str) -> str:
+    return insert.replace("RETURNING", "ON CONFLICT DO NOTHING RETURNING")
+
+
+INSERT_ONE = Statement("""
 INSERT INTO jobqueue_job (
     id, task_path, args, kwargs, queue_name, priority, max_attempts, timeout, idempotency_key,
     status, run_after, enqueued_at, attempt, given_back, worker, error)
@@ -43,7 +60,9 @@ VALUES (
     CASE WHEN %s::timestamptz > STATEMENT_TIMESTAMP() THEN 'scheduled' ELSE 'queued' END,
     GREATEST(%s::timestamptz, STATEMENT_TIMESTAMP()),
     STATEMENT_TIMESTAMP(), 0, 0, '', '')
-"""
+RETURNING id, status, enqueued_at
+""")
+INSERT_ONE_KEYED = Statement(_unless_taken(INSERT_ONE))
 
 INSERT_MANY = """
 INSERT INTO jobqueue_job (
@@ -60,40 +79,127 @@ FROM unnest(
 AS new (
     id, task_path, args, kwargs, queue_name, priority, max_attempts, timeout, idempotency_key,
     run_after)
+RETURNING id, status, enqueued_at
+"""
+INSERT_MANY_KEYED = _unless_taken(INSERT_MANY)
+
+#: Rows in one INSERT: more gain little, and a statement's parameters are bounded.
+BATCH = 1_000
+#: Of so many jobs on a COPY is worth its two round trips.
+COPY_FROM = 20
+#: Rows that are sent at once, while the server takes in those before.
+COPY_CHUNK = 500
+
+COPY = """
+COPY jobqueue_job (
+    id, task_path, args, kwargs, queue_name, priority, max_attempts, timeout,
+    status, run_after, enqueued_at, attempt, given_back, worker, error)
+FROM STDIN
 """
 
-ON_CONFLICT = "ON CONFLICT DO NOTHING "
-RETURNING = "RETURNING id, status, enqueued_at"
+#: What an insert tells of a job that it made: id, status, and when it was accepted.
+Inserted = tuple[UUID, str, datetime]
 
 
-def insert(using: str, jobs: Sequence[NewJob]) -> list[tuple[UUID, str, datetime]]:
-    """Insert the jobs; returns id, status and time of those whose key was free."""
-    keyed = any(job.idempotency_key is not None for job in jobs)
-    ending = (ON_CONFLICT if keyed else "") + RETURNING
-    rows = [
-        (
-            job.id,
-            job.task_path,
-            dumps(job.args),
-            dumps(job.kwargs),
-            job.queue_name,
-            job.priority,
-            job.max_attempts,
-            None if job.timeout is None else float(job.timeout),  # one type for the whole column
-            job.idempotency_key,
-            job.run_after,
-        )
-        for job in jobs
+def insert(using: str, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Insert the jobs; returns those whose key was free. Of many it takes several statements."""
+    if len(jobs) == 1:
+        return _insert_one(using, jobs[0])
+    if len(jobs) >= COPY_FROM and not any(job.idempotency_key or job.run_after for job in jobs):
+        return _copy(using, jobs)
+    return _insert_many(using, jobs)
+
+
+def _insert_one(using: str, job: NewJob) -> list[Inserted]:
+    from jobqueue import wire  # the driver need not be installed where there is no PostgreSQL
+
+    statement = INSERT_ONE if job.idempotency_key is None else INSERT_ONE_KEYED
+    connection = connections[using]
+    if not wire.is_open(connection):
+        with connection.cursor() as cursor:
+            cursor.execute(statement, (*_columns(job), job.run_after))
+            accepted: list[Inserted] = cursor.fetchall()
+        return accepted
+    run_after = None if job.run_after is None else job.run_after.isoformat().encode()
+    params = (
+        job.id.hex.encode(),
+        job.task_path.encode(),
+        dumps(job.args).encode(),
+        dumps(job.kwargs).encode(),
+        job.queue_name.encode(),
+        b"%d" % job.priority,
+        b"%d" % job.max_attempts,
+        None if job.timeout is None else repr(float(job.timeout)).encode(),
+        None if job.idempotency_key is None else job.idempotency_key.encode(),
+        run_after,
+        run_after,
+    )
+    return [
+        (job.id, (status or b"").decode(), wire.moment(connection, at or b""))
+        for _, status, at in wire.fetch(connection, statement.numbered, params)
     ]
+
+
+def _insert_many(using: str, jobs: Sequence[NewJob]) -> list[Inserted]:
+    keyed = any(job.idempotency_key is not None for job in jobs)
+    statement = INSERT_MANY_KEYED if keyed else INSERT_MANY
+    accepted: list[Inserted] = []
     with connections[using].cursor() as cursor:
-        if len(rows) == 1:
-            cursor.execute(INSERT_ONE + ending, (*rows[0], rows[0][-1]))
-        else:
-            cursor.execute(
-                INSERT_MANY + ending, [list(column) for column in zip(*rows, strict=True)]
-            )
-        accepted: list[tuple[UUID, str, datetime]] = cursor.fetchall()
+        for start in range(0, len(jobs), BATCH):
+            rows = map(_columns, jobs[start : start + BATCH])
+            columns = [list(column) for column in zip(*rows, strict=True)]
+            cursor.execute(statement, columns)
+            accepted += cursor.fetchall()
     return accepted
+
+
+def _columns(job: NewJob) -> tuple[Any, ...]:
+    return (
+        job.id,
+        job.task_path,
+        dumps(job.args),
+        dumps(job.kwargs),
+        job.queue_name,
+        job.priority,
+        job.max_attempts,
+        None if job.timeout is None else float(job.timeout),  # one type for the whole column
+        job.idempotency_key,
+        job.run_after,
+    )
+
+
+def _copy(using: str, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Insert jobs that have neither a key nor a time of their own."""
+    with connections[using].cursor() as cursor:
+        # As text too, since a local time that was read is ambiguous in the hour that comes twice.
+        cursor.execute("SELECT STATEMENT_TIMESTAMP(), STATEMENT_TIMESTAMP()::text")
+        now, written = cursor.fetchone()
+        ending = f"\tqueued\t{written}\t{written}\t0\t0\t\t\n"
+        # Django's cursors hand out the driver's own way to copy, and its errors with it.
+        with connections[using].wrap_database_errors, cursor.copy(COPY) as copy:
+            for start in range(0, len(jobs), COPY_CHUNK):
+                chunk = jobs[start : start + COPY_CHUNK]
+                copy.write("".join([_copied(job) + ending for job in chunk]))
+    return [(job.id, "queued", now) for job in jobs]
+
+
+def _copied(job: NewJob) -> str:
+    """The job's own columns, as a line of COPY's text format begins."""
+    # JSON of ours has backslashes, but neither tabs nor line ends.
+    args, kwargs = (dumps(value).replace("\\", r"\\") for value in (job.args, job.kwargs))
+    timeout = r"\N" if job.timeout is None else repr(float(job.timeout))
+    return (
+        f"{job.id.hex}\t{_escaped(job.task_path)}\t{args}\t{kwargs}\t{_escaped(job.queue_name)}"
+        f"\t{job.priority}\t{job.max_attempts}\t{timeout}"
+    )
+
+
+@functools.lru_cache
+def _escaped(name: str) -> str:
+    return name.translate(_ESCAPES)
+
+
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
 CLAIM = """
@@ -242,6 +348,23 @@ def extend_alone(using: str, owner: UUID, pair: Pair, lease: float) -> bool:
     with connections[using].cursor() as cursor:
         cursor.execute(EXTEND_ALONE, (WANTED, _key(pair.id), pair.id, pair.attempt, owner, lease))
         return bool(cursor.rowcount == 1)
+
+
+# A wake-up need not outlive a crash. Without this its commit would wait for the disk like an insert's.
+NOTIFY = Statement("""
+SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, name)
+FROM unnest(%s::text[]) AS name
+""")
+
+NOTIFY_IN_TRANSACTION = "SELECT pg_notify(%s, name) FROM unnest(%s::text[]) AS name"
+
+
+def notify(using: str, channel: str, payloads: Sequence[str]) -> None:
+    """Send each of the payloads on a channel, when the current transaction commits if there is one."""
+    connection = connections[using]
+    statement = NOTIFY_IN_TRANSACTION if connection.in_atomic_block else NOTIFY
+    with connection.cursor() as cursor:
+        cursor.execute(statement, (channel, list(payloads)))
 
 
 @contextmanager

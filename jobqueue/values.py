@@ -309,6 +309,8 @@ def dumps(value: Any) -> str:
     -0.0 without its sign. Such floats are written out with a fraction, and -0.0 as a number that
     every reader rounds to it. ValueError for NaN and infinity, TypeError for what is not JSON.
     """
+    if value == {} or value == []:  # half of all arguments
+        return "{}" if isinstance(value, dict) else "[]"
     return _exact(_encode_ascii(value))
 
 

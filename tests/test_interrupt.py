@@ -174,6 +174,8 @@ def test_ten_thousand_bodies_that_end_when_they_are_to_stop() -> None:
     assert min(completed, stopped) > 100, "the race was not run"
 
 
+# What arrives in a callback of the garbage collector is swallowed there, and insisting repairs it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_no_lock_is_left_behind() -> None:
     """logging takes its handlers' locks in Python code: an exception that arrives there would leave
     one locked, and the whole worker silent for good."""

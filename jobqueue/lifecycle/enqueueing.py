@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -25,9 +24,9 @@ TRIES = 20
 class NewJob:
     """A call that wants to become a job. Its arguments are normalised already (see `values`)."""
 
-    task_path: str
     args: list[Any]
     kwargs: dict[str, Any]
+    task_path: str
     queue_name: str
     priority: int
     max_attempts: int
@@ -61,27 +60,39 @@ def enqueue(jobs: Sequence[NewJob]) -> list[Accepted]:
     using = conf.options().database
     if not jobs:
         return []
-    keyed = any(job.idempotency_key is not None for job in jobs)
-    # A lone INSERT is atomic by itself; a transaction around it would cost two round trips.
-    together = transaction.atomic(using) if keyed or len(jobs) > BATCH else nullcontext()
-    with together:
+    if len(jobs) == 1 and jobs[0].idempotency_key is None:
+        # A lone INSERT is atomic by itself; a transaction around it would cost two round trips.
         accepted = _insert(using, jobs)
-        if keyed:
+        _wake(using, jobs, accepted)
+        return list(accepted.values())
+    with transaction.atomic(using):
+        # Two callers that insert the same keys in different orders would wait for each other.
+        keyed = [job for job in jobs if job.idempotency_key is not None]
+        keyed.sort(key=lambda job: (job.task_path, job.idempotency_key))
+        others = [job for job in jobs if job.idempotency_key is None] if keyed else jobs
+        accepted = _insert(using, [*others, *keyed])
+        if len(accepted) < len(jobs):
             _find_winners(using, jobs, accepted)
-        queues = {job.queue_name for job in jobs if accepted[job.id].status == Status.QUEUED}
-        dispatch.wake(using, queues)
+        _wake(using, jobs, accepted)
     return [accepted[job.id] for job in jobs]
 
 
 def _insert(using: str, jobs: Sequence[NewJob]) -> dict[UUID, Accepted]:
-    # Two callers that insert the same keys in different orders would wait for each other.
-    ordered = sorted(jobs, key=lambda job: (job.task_path, job.idempotency_key or "", job.id))
-    insert = postgres.insert if postgres.serves(using) else _insert_plainly
-    accepted: dict[UUID, Accepted] = {}
-    for start in range(0, len(ordered), BATCH):
-        for row in insert(using, ordered[start : start + BATCH]):
-            accepted[row[0]] = Accepted(row[0], Status(row[1]), row[2])
-    return accepted
+    if postgres.serves(using):
+        rows = postgres.insert(using, jobs)
+    else:
+        parts = [jobs[start : start + BATCH] for start in range(0, len(jobs), BATCH)]
+        rows = [row for part in parts for row in _insert_plainly(using, part)]
+    return {key: Accepted(key, _STATUSES[status], at) for key, status, at in rows}
+
+
+_STATUSES = {status.value: status for status in (Status.QUEUED, Status.SCHEDULED)}
+
+
+def _wake(using: str, jobs: Sequence[NewJob], accepted: dict[UUID, Accepted]) -> None:
+    dispatch.wake(
+        using, {job.queue_name for job in jobs if accepted[job.id].status is Status.QUEUED}
+    )
 
 
 def _insert_plainly(using: str, jobs: Sequence[NewJob]) -> list[tuple[UUID, str, datetime]]:

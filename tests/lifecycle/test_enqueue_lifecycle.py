@@ -8,7 +8,7 @@ import uuid
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from jobqueue import lifecycle
+from jobqueue import lifecycle, postgres
 from jobqueue.lifecycle import NewJob
 from jobqueue.models import Job, Status
 from tests.factories import JobFactory, ago, now
@@ -90,11 +90,45 @@ class TestEnqueue:
 
     def test_more_than_a_statement_takes(self, monkeypatch):
         monkeypatch.setattr("jobqueue.lifecycle.enqueueing.BATCH", 4)
+        monkeypatch.setattr("jobqueue.postgres.BATCH", 4)
         new = [keyed(f"{number % 7}") for number in range(10)]
         accepted = lifecycle.enqueue(new)
         assert [each.created for each in accepted] == [True] * 7 + [False] * 3
         assert [each.id for each in accepted[7:]] == [each.id for each in accepted[:3]]
         assert Job.objects.count() == 7
+
+    @local_time_too
+    def test_so_many_that_they_are_copied(self):
+        """In COPY's text format tabs, line ends and backslashes would mean something else."""
+        odd = "a\tb\nc\rd\\e\\.f\\N"
+        new = [
+            new_job(
+                task_path=odd,
+                queue_name=odd,
+                args=[number, odd, "é🐟", 1e16, -0.0, None],
+                kwargs={odd: "\\N", "empty": {}},
+                timeout=None if number % 2 else 1.5,
+                priority=number - 100,
+            )
+            for number in range(postgres.COPY_FROM + 5)
+        ]
+        accepted = lifecycle.enqueue(new)
+        assert [each.id for each in accepted] == [each.id for each in new]
+        for job, told in zip(new, accepted, strict=True):
+            made = row(job)
+            assert (made.task_path, made.queue_name) == (odd, odd)
+            assert (repr(made.args), made.kwargs) == (repr(job.args), job.kwargs)
+            assert (made.timeout, made.priority) == (job.timeout, job.priority)
+            assert (made.status, made.attempt, made.given_back) == ("queued", 0, 0)
+            assert (made.worker, made.error, made.idempotency_key) == ("", "", None)
+            assert made.enqueued_at == made.run_after == told.enqueued_at
+            assert is_close(made.enqueued_at, now())
+
+    def test_of_many_all_or_none(self):
+        new = [new_job() for _ in range(postgres.COPY_FROM)]
+        with pytest.raises(IntegrityError), transaction.atomic():
+            lifecycle.enqueue([*new, new_job(priority=101)])
+        assert not Job.objects.exists()
 
     def test_nothing(self):
         assert lifecycle.enqueue([]) == []

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 
 def enqueue_path(path: str, *args: Any, **kwargs: Any) -> Any:
     """A job as other code than ours would have enqueued it."""
-    new = NewJob(path, list(args), kwargs, "default", 0, 5, 60.0)
+    new = NewJob(list(args), kwargs, path, "default", 0, 5, 60.0)
     lifecycle.enqueue([new])
     return new
 

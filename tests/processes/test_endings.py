@@ -72,7 +72,8 @@ def test_exceptions_of_every_kind(site, name):
         assert line.level == "error"
         (error,) = task.get_result(job.id).errors
         assert "\0" not in error.traceback
-        assert str(job.id) in worker.log, "a final failure is logged"
+        # The line is written after the row.
+        wait_until(lambda job=job: str(job.id) in worker.log, "a final failure to be logged")
         see_alive(site, worker, pids, canaries)
 
 

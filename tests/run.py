@@ -72,7 +72,7 @@ class Leg:
             if 0 < failed <= FEW and not self.broken:
                 # Neighbours that keep both cores busy may cost a test its patience.
                 print(f"=== {failed} failed beside others: once more, alone", flush=True)
-                again = [*part, "-n", "0", "--last-failed", "--last-failed-no-failures", "none"]
+                again = [*part, "-n", "1", "--last-failed", "--last-failed-no-failures", "none"]
                 self.failed -= failed
                 self.unsteady += failed - self._run_part([*again, "-o", cache, *arguments])
         self.seconds = time.monotonic() - began

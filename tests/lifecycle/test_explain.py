@@ -17,9 +17,10 @@ from tests.lifecycle.acts import WORKER
 
 ONE_WAY = True
 
-pytestmark = pytest.mark.postgres
+# A million rows take their time to be made.
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
-FINISHED, SCHEDULED, QUEUED, LEASED = 50_000, 5_000, 2_000, 100
+FINISHED, SCHEDULED, QUEUED, LEASED = 1_000_000, 100_000, 100_000, 100
 
 FILL = """
 INSERT INTO jobqueue_job (

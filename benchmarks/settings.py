@@ -17,6 +17,9 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = ["jobqueue"]
 if django.VERSION < (6, 0):
     INSTALLED_APPS.append("django_tasks")
-TASKS = {"default": {"BACKEND": "jobqueue.backend.JobQueueBackend", "QUEUES": []}}
+TASKS = {"default": {"BACKEND": "jobqueue.backend.JobQueueBackend", "QUEUES": [], "OPTIONS": {}}}
+if redis_url := environ.Env().str("JOBQUEUE_BENCH_REDIS", default=""):
+    CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis_url}}
+    TASKS["default"]["OPTIONS"] = {"redis": "default", "redis_prefix": "bench"}
 # Django's own lines about each task are not what is measured.
 LOGGING = {"version": 1, "loggers": {"django.tasks": {"level": "ERROR"}}}

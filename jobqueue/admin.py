@@ -281,7 +281,7 @@ class QueueAdmin(ReadOnly, QueueAdminBase):
             changed = Queue.objects.filter(name__in=names).update(
                 paused_at=None, paused_until=None, paused_by="", pause_reason=""
             )
-            dispatch.wake(using, names)
+            dispatch.look(using, names)
         noun = "queue" if changed == 1 else "queues"
         self.message_user(request, f"{changed} {noun} resumed.", messages.SUCCESS)
 

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from django.apps import AppConfig, apps
+from django.core.cache import InvalidCacheBackendError, caches
 from django.core.checks import CheckMessage, Error
 from django.core.checks import Warning as Dubious
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import find_commands, get_commands
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -34,6 +36,8 @@ CODES: Final[dict[str, str]] = {
     "jobqueue.E012": "PostgreSQL is reached through psycopg2 instead of psycopg 3.",
     "jobqueue.E013": "A backend in TASKS is jobqueue's, but the app is not installed.",
     "jobqueue.E014": "A task is atomic, but the queue's database is not the one it writes to.",
+    "jobqueue.E015": "redis is not in CACHES.",
+    "jobqueue.E016": "The cache named by redis is not one of django-redis's.",
     "jobqueue.W001": "No alias uses the backend.",
     "jobqueue.W002": "The heartbeat is longer than half of the lease.",
     "jobqueue.W003": "backoff_base is longer than backoff_max.",
@@ -60,6 +64,7 @@ def check(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list
     found = [*conf.problems(), *_commands()]
     if conf.alias() is not None:
         found += _database(conf.options().database)
+        found += _redis(conf.options().redis)
     return _messages(found)
 
 
@@ -113,6 +118,31 @@ def _database(alias: str) -> Iterator[Problem]:
             f"The queue's database {alias!r} is neither PostgreSQL nor SQLite, but "
             f"{connection.settings_dict['ENGINE']}.",
             "Keep the queue in a PostgreSQL or SQLite database: name it in the option database.",
+        )
+
+
+def _redis(alias: str | None) -> Iterator[Problem]:
+    if alias is None:
+        return
+    if alias not in caches.settings:
+        yield Problem(
+            "jobqueue.E015",
+            f"The option redis is {alias!r}, which is not in CACHES.",
+            f"It has: {', '.join(sorted(caches.settings))}.",
+        )
+        return
+    try:
+        served = callable(getattr(getattr(caches[alias], "client", None), "get_client", None))
+    except (ImportError, InvalidCacheBackendError, ImproperlyConfigured) as error:
+        served, why = False, f" ({error})"
+    else:
+        why = ""
+    if not served:
+        yield Problem(
+            "jobqueue.E016",
+            f"The cache {alias!r}, named by the option redis, is not django-redis's{why}.",
+            'Its BACKEND must be "django_redis.cache.RedisCache": pip install '
+            '"django-jobqueue[redis]".',
         )
 
 

@@ -46,6 +46,14 @@ class Options:
     """Alias in `DATABASES` (text) of the database that holds the queue. The routers must answer the
     same for jobqueue's models; `jobqueue.routers.JobQueueRouter` makes them."""
 
+    redis: str | None = None
+    """Alias in `CACHES` (text) of a Redis that django-redis serves, or None: where ids of queued
+    jobs are kept in line, so that workers find them sooner. What it loses is found again."""
+
+    redis_prefix: str | None = None
+    """Text that all keys in Redis begin with; two sites on one Redis need different ones. None
+    means the cache's KEY_PREFIX, or "jobqueue" if it has none."""
+
     lease: float = _number(30.0, 1, DAY)
     """Seconds, 1 or more: for how long a worker that is not heard of keeps its jobs. What dies
     unseen is repeated after lease + tick."""
@@ -183,6 +191,14 @@ def _aliases(tasks: Mapping[str, Any]) -> Iterator[str]:
             yield name
 
 
+#: The options that are texts: what kind of text, and whether None will do.
+_TEXTS: Final = {
+    "database": ("an alias in DATABASES", False),
+    "redis": ("an alias in CACHES or None", True),
+    "redis_prefix": ("text or None", True),
+}
+
+
 def _read(tasks: Mapping[str, Any], name: str) -> tuple[Options, list[Problem]]:
     """The options of one alias, and what is wrong with them."""
     found: list[Problem] = []
@@ -200,11 +216,12 @@ def _read(tasks: Mapping[str, Any], name: str) -> tuple[Options, list[Problem]]:
         if each.name not in given:
             continue
         value, place = given[each.name], f'{where}["{each.name}"]'
-        if each.name == "database":
-            if isinstance(value, str):
-                values["database"] = value
+        if each.name in _TEXTS:
+            wanted, may_be_none = _TEXTS[each.name]
+            if isinstance(value, str) or (value is None and may_be_none):
+                values[each.name] = value
             else:
-                found.append(_wrong_type("jobqueue.E003", place, "an alias in DATABASES", value))
+                found.append(_wrong_type("jobqueue.E003", place, wanted, value))
         elif each.name == "retention":
             values["retention"], more = _read_retention(value, place)
             found += more

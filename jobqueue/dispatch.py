@@ -1,4 +1,4 @@
-"""How a worker hears that there is something to claim: NOTIFY on PostgreSQL, a look at the file on SQLite.
+"""How workers learn that there is something to claim: by Redis, by NOTIFY, or by a look at SQLite's file.
 
 A wake-up is a hint and never a promise: whoever misses one looks again at the next tick.
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 import logging
 import selectors
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from django.db import connections, transaction
 
-from jobqueue import postgres
+from jobqueue import conf, postgres
+from jobqueue.ready import Ready, push
+from jobqueue.ready import cancelled as tell_cancelled
 
 logger = logging.getLogger("jobqueue")
 
@@ -35,20 +37,42 @@ SQLITE_POLL = 0.02
 _last_notify: dict[tuple[str, str], float] = {}
 
 
-def wake(using: str, queues: Iterable[str]) -> None:
-    """Tell workers, once the current transaction has committed, that these queues have work."""
+def wake(using: str, jobs: Iterable[Ready]) -> None:
+    """Tell workers, once the current transaction has committed, that these jobs can be claimed."""
+    ready = list(jobs)
+    connection = connections[using]
+    if ready and (connection.vendor == "postgresql" or conf.options().redis is not None):
+        connection.on_commit(partial(_tell, using, ready), robust=True)
+
+
+def _tell(using: str, jobs: Collection[Ready]) -> None:
+    # Workers that Redis does not tell look at the database when they hear a queue's name.
+    if not push(jobs):
+        _notify(using, {job.queue for job in jobs})
+
+
+def look(using: str, queues: Iterable[str]) -> None:
+    """Have workers look, once the current transaction has committed, at what is in these queues."""
     names = frozenset(queues)
-    if names and connections[using].vendor == "postgresql":
+    if names:
         transaction.on_commit(partial(_notify, using, names), using=using, robust=True)
 
 
+def cancelled(using: str, job_ids: Sequence[UUID]) -> None:
+    """Tell who runs these jobs, once the current transaction has committed, that they are cancelled."""
+    if job_ids and conf.options().redis is not None:
+        transaction.on_commit(partial(tell_cancelled, list(job_ids)), using=using, robust=True)
+
+
 def _notify(using: str, queues: Collection[str]) -> None:
+    if connections[using].vendor != "postgresql":
+        return
     now = time.monotonic()
     due = [name for name in queues if now - _last_notify.get((using, name), 0.0) >= NOTIFY_EVERY]
     if not due:
         return
-    postgres.notify(using, CHANNEL, due)
     for name in due:
+        postgres.notify(using, CHANNEL, name)
         _last_notify[using, name] = now
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import _weakrefset
 import ctypes
+import gc
 import logging
 import os
 import queue
@@ -18,6 +19,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from jobqueue.exceptions import Stopped
@@ -86,8 +88,7 @@ class Gate:
         return True
 
     def _is_delicate(self) -> bool:
-        # While we hold the interpreter the thread stands still, where it would be hit.
-        frame = sys._current_frames().get(self._thread_id)
+        frame = _frame_of(self._thread_id)
         if frame is None:
             return False
         code = frame.f_code
@@ -96,3 +97,24 @@ class Gate:
             or code.co_filename in _DELICATE_FILES
             or code.co_filename.startswith(_OURS)
         )
+
+
+#: One thread at a time looks at where another is.
+_looking = threading.Lock()
+
+
+def _frame_of(thread_id: int) -> FrameType | None:
+    """Where a thread is. While we hold the interpreter it stands still there.
+
+    Up to Python 3.12 the call below holds a lock of the interpreter's while it makes objects. If
+    that starts the garbage collector, whose callbacks let other threads run, the next of them to
+    need the lock stops everything for good (CPython issue 106883).
+    """
+    with _looking:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames().get(thread_id)
+        finally:
+            if collects:
+                gc.enable()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from jobqueue import conf
+from jobqueue import clock, conf
 from jobqueue.models import Job, Queue, Status
 
 
@@ -14,21 +14,34 @@ def known() -> list[str]:
     return list(Queue.objects.using(using).order_by("name").values_list("name", flat=True))
 
 
-def discover(served: Collection[str] = ()) -> list[str]:
-    """Add a row for each queue that has none yet and holds a claimable job, or is among `served`:
-    those whose jobs have been claimed so fast that none was left to be seen. Returns the new names.
+def paused() -> set[str]:
+    """The names of the queues from which nothing is to be claimed now."""
+    using = conf.options().database
+    now = clock.now(using)
+    rows = Queue.objects.using(using).filter(paused_at__isnull=False)
+    return {queue.name for queue in rows if queue.is_paused(now)}
+
+
+def claimable() -> list[str]:
+    """The names of the queues that hold a claimable job, sorted.
 
     Steps from name to name along the index of claimable jobs: one look a queue, whatever it holds.
     """
-    using = conf.options().database
-    queued = Job.objects.using(using).filter(status=Status.QUEUED)
+    queued = Job.objects.using(conf.options().database).filter(status=Status.QUEUED)
     names: list[str] = []
     name = queued.order_by("queue_name").values_list("queue_name", flat=True).first()
     while name is not None:
         names.append(name)
         later = queued.filter(queue_name__gt=name).order_by("queue_name")
         name = later.values_list("queue_name", flat=True).first()
-    new = sorted({*names, *served}.difference(known()))
+    return names
+
+
+def discover(served: Collection[str] = ()) -> list[str]:
+    """Add a row for each queue that has none yet and holds a claimable job, or is among `served`:
+    those whose jobs have been claimed so fast that none was left to be seen. Returns the new names."""
+    using = conf.options().database
+    new = sorted({*claimable(), *served}.difference(known()))
     if new:
         rows = [Queue(name=name) for name in new]
         Queue.objects.using(using).bulk_create(rows, ignore_conflicts=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from django.db.models import QuerySet
 
 from jobqueue import clock, conf, lifecycle
 from jobqueue.clock import Moment
+from jobqueue.findings import Finding
 from jobqueue.models import Status, Worker
 
 logger = logging.getLogger("jobqueue")
@@ -23,17 +24,6 @@ BATCH = 200
 
 #: Seconds for which the row of a worker that is gone stays to be seen.
 GONE_FOR = 3_600.0
-
-
-@dataclass(slots=True)
-class Finding:
-    """What a pass found of one kind, and what became of it."""
-
-    kind: str
-    what: str
-    found: int = 0
-    repaired: int = 0
-    left: dict[str, str] = field(default_factory=dict)  # id of a row: why it could not be repaired
 
 
 @dataclass(frozen=True, slots=True)

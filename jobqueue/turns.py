@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
+from jobqueue.compat import DEFAULT_TASK_QUEUE_NAME
 from jobqueue.dispatch import LOOK_AGAIN, Ear
 
 
@@ -16,13 +17,19 @@ class Turns:
     """The queues in `names`; with `grows`, also those that word comes of later."""
 
     def __init__(self, names: Iterable[str], ear: Ear, *, grows: bool) -> None:
-        self._names = list(names)
+        # The queue that every site has, before any job in it was seen.
+        self._names = list(names) or [DEFAULT_TASK_QUEUE_NAME]
         self._ear = ear
         self._grows = grows
         self._dry: set[str] = set()
         self._look_at = 0.0
         self._ask_at = 0.0
         self._again_until = 0.0
+
+    @property
+    def names(self) -> list[str]:
+        """The queues, sorted."""
+        return sorted(self._names)
 
     @property
     def all_dry(self) -> bool:

@@ -23,10 +23,9 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 from jobqueue import __version__, clock, conf, lifecycle, queues, reconcile, signals
 from jobqueue.alone import Alone, settle_one
 from jobqueue.announcer import Announcer
-from jobqueue.attempts import Outcome, Pair
+from jobqueue.attempts import Attempt, Outcome, Pair
 from jobqueue.board import Board, Farewell
 from jobqueue.compat import task_finished
-from jobqueue.dispatch import Ear
 from jobqueue.exceptions import Cancelled, LeaseLost, Stopped
 from jobqueue.execution import Run
 from jobqueue.lifecycle import Note, Settled
@@ -36,7 +35,7 @@ from jobqueue.models import Status, worker_name
 from jobqueue.models import Worker as WorkerRow
 from jobqueue.plan import Plan
 from jobqueue.slots import Slots
-from jobqueue.turns import Turns
+from jobqueue.supply import Offer, Supply
 
 logger = logging.getLogger("jobqueue")
 
@@ -66,7 +65,6 @@ class Worker:
         self._slots = Slots(plan.concurrency, self._wake)
         self._alone = Alone(owner, self._settled_alone)
         self._announcer = Announcer()
-        self._ear = Ear(self._using, conf.options().tick)
         self._notes: deque[Note] = deque()
         self._late_notes: list[Note] = []
         self._unsettled: list[Outcome] = []
@@ -77,7 +75,7 @@ class Worker:
         self._orphaned = False
         self._leave_by = float("inf")
         self._started = 0
-        self._turns = Turns(plan.queues, self._ear, grows=not plan.queues)
+        self._supply = Supply(plan.queues, self._using)
         self._served: set[str] = set()
         self._link = Link(self._using, self.name, self._come_back)
         now = time.monotonic()
@@ -163,15 +161,17 @@ class Worker:
             self._link.reach(self._introduce)
 
     def _exchange(self) -> None:
-        """Write what there is to write, then claim for the free slots."""
+        """Write what there is to write, and claim for the free slots: at once, where both are to be done."""
         if not self._introduced:
             self._introduce()
         if self._notes:
             self._write_notes()
-        if self._unsettled:
+        if self._uncertain:
             self._settle()
         if self._wants_jobs():
             self._claim()
+        if self._unsettled:
+            self._settle()
 
     def _write_notes(self) -> None:
         """Write what tasks say; what is said of a job whose row is locked waits for the tick."""
@@ -195,6 +195,9 @@ class Worker:
             settled = self._settle_one_by_one(outcomes)
         self._unsettled = []
         self._uncertain = False
+        self._take_settled(settled)
+
+    def _take_settled(self, settled: Settled) -> None:
         for outcome in settled.locked:
             self._waiting_alone.add(outcome.attempt.pair)
             self._alone.settle(outcome)
@@ -242,30 +245,28 @@ class Worker:
 
     def _wants_jobs(self) -> bool:
         return (
-            self._state == WorkerRow.State.RUNNING
-            and not self._turns.all_dry
-            and min(self._slots.free, self._board.room) > 0
-            and not self._worked_enough()
+            self._state == WorkerRow.State.RUNNING and not self._supply.is_dry and self._room() > 0
         )
+
+    def _room(self) -> int:
+        """How many jobs may be claimed now."""
+        room = min(self._slots.free, self._board.room)
+        if self._plan.max_jobs is not None:
+            room = min(room, self._plan.max_jobs - self._started)
+        return room
 
     def _worked_enough(self) -> bool:
         return self._plan.max_jobs is not None and self._started >= self._plan.max_jobs
 
     def _claim(self) -> None:
         """Let the queues take turns until the slots are full or all queues are dry."""
-        for queue in self._turns.take():
-            room = min(self._slots.free, self._board.room)
-            if self._plan.max_jobs is not None:
-                room = min(room, self._plan.max_jobs - self._started)
-            if room <= 0:
-                return
-            if self._claim_from(queue, room) < room:
-                self._turns.is_dry(queue)
+        for offer in self._supply.offers(lambda: self._room() - self._supply.reserved):
+            offer.got = self._claim_from(offer)
 
-    def _claim_from(self, queue: str, room: int) -> int:
+    def _claim_from(self, offer: Offer) -> int:
         self._board.begin_claim()
         try:
-            attempts = lifecycle.claim(queue, self._owner, self.name, room)
+            attempts = self._settle_and_claim(offer)
             runs = [Run(attempt, self._take_note, lifecycle.atomically) for attempt in attempts]
             for run in runs:
                 self._board.put(run.attempt.pair, run.deadline)
@@ -273,9 +274,26 @@ class Worker:
             self._board.end_claim()
         for run in runs:
             self._slots.start(run)
-            self._served.add(queue)
+            self._served.add(offer.queue)
         self._started += len(runs)
         return len(runs)
+
+    def _settle_and_claim(self, offer: Offer) -> list[Attempt]:
+        wanted = (offer.queue, self._owner, self.name, offer.limit, offer.ids)
+        if self._unsettled:
+            try:
+                exchange = lifecycle.exchange(self._unsettled, *wanted)
+            except (OperationalError, InterfaceError):
+                self._uncertain = True
+                raise
+            except (DatabaseError, ValueError, TypeError):
+                # An outcome cannot be written as it is; none of it has been committed.
+                self._settle()
+            else:
+                self._unsettled = exchange.rest
+                self._take_settled(exchange.settled)
+                return exchange.claimed
+        return lifecycle.claim(*wanted)
 
     def _take_note(self, note: Note) -> None:
         """Called in a slot: what a task says of itself waits here for the queue's connection."""
@@ -289,7 +307,7 @@ class Worker:
         if self._link.broken and self._introduced:
             return
         try:
-            self._turns.hear()
+            self._supply.hear()
         except (DatabaseError, InterfaceError, OSError) as error:
             self._link.lose(error)
 
@@ -310,27 +328,38 @@ class Worker:
         elif work or self._slots.has_ended:
             return
         else:
-            until = min(until, self._turns.next_moment(now))
+            until = min(until, self._supply.turns.next_moment(now))
+            if self._state == WorkerRow.State.RUNNING and self._room() > 0:
+                self._supply.wait()
         timeout = max(0.0, until - now)
         with selectors.DefaultSelector() as selector:
-            selector.register(self._wake_reader, selectors.EVENT_READ)
+            watched = [self._wake_reader, *self._supply.filenos()]
             if not self._orphaned:
-                selector.register(self._orders, selectors.EVENT_READ)
-            ear = None if self._link.broken else self._ear.fileno()
+                watched.append(self._orders.fileno())
+            ear = None if self._link.broken else self._supply.database_fileno()
             if ear is not None:
-                selector.register(ear, selectors.EVENT_READ)
-            selector.select(timeout)
+                watched.append(ear)
+            for each in watched:
+                selector.register(each, selectors.EVENT_READ)
+            readable = {key.fd for key, _ in selector.select(timeout)}
+        for job_id in self._supply.read(readable):
+            self._check_on(job_id)
         with contextlib.suppress(BlockingIOError):
             while os.read(self._wake_reader, 512):
                 pass
         # Last: a byte that is written from here on is not swallowed.
         self._woken = False
 
+    def _check_on(self, job_id: UUID) -> None:
+        """Somebody says that the job was cancelled: if it runs here, ask the database at once."""
+        if any(pair.id == job_id for pair in list(self._slots.running)):
+            self._link.reach(self._beat)
+
     # The database
 
     def _come_back(self) -> None:
         """The database may be reached again: listen anew, and let owners come first."""
-        self._ear.attend()
+        self._supply.attend()
         self._let_owners_come_first()
 
     def _let_owners_come_first(self) -> None:
@@ -404,13 +433,14 @@ class Worker:
         if self._state == WorkerRow.State.RUNNING:
             queues.discover(self._served)
             if not self._plan.queues:
-                self._turns.add(queues.known())
+                self._supply.turns.add(queues.known())
+            self._supply.tend()
         now = time.monotonic()
         findings = reconcile.sweep(limit=TICK_LIMIT, take_leases=now >= self._take_leases_at)
         for finding in findings:
             if finding.repaired:
                 # On SQLite nobody hears of what was written on the own connection.
-                self._turns.look_soon()
+                self._supply.turns.look_soon()
             if finding.repaired and finding.kind in ("lost", "stopping", "silent"):
                 logger.info("Repaired %s: %s", finding.what, finding.repaired)
         if now >= self._next_prune:
@@ -473,11 +503,12 @@ class Worker:
     def _look_everywhere(self) -> None:
         if not self._plan.queues:
             queues.discover()
-            self._turns.add(queues.known())
-        self._turns.look_at_all()
+            self._supply.turns.add(queues.known())
+        self._supply.turns.look_at_all()
         self._exchange()
 
     def _leave(self) -> None:
+        self._supply.close()
         self._slots.close()
         self._announcer.close(timeout=5.0)
         with contextlib.suppress(DatabaseError, InterfaceError):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +16,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, connections
 
+from jobqueue.ready import Breaker, Line, Shelf, pushing, shelf_on
 from tests.servers import PrivatePostgres, PrivateRedis, ServerUnavailable
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -55,6 +58,40 @@ def private_redis() -> Iterator[PrivateRedis]:
         pytest.skip(str(error))
     with server:
         yield server
+
+
+@pytest.fixture
+def on_redis(
+    private_redis: PrivateRedis, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Shelf]:
+    """The queue uses a Redis of this test alone, here and in the processes that the test starts.
+
+    Its sets, over a line that the test may use as it likes; the server is `private_redis`.
+    """
+    with use_redis(private_redis.url, settings, monkeypatch) as shelf:
+        yield shelf
+
+
+@contextmanager
+def use_redis(url: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
+    """Have the queue use the Redis at `url`."""
+    prefix = f"test-{secrets.token_hex(4)}"
+    monkeypatch.setenv("JOBQUEUE_TEST_REDIS", url)
+    monkeypatch.setenv("JOBQUEUE_TEST_REDIS_PREFIX", prefix)
+    settings.CACHES = {
+        "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+        "queue": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url},
+    }
+    default = settings.TASKS["default"]
+    options = default.get("OPTIONS", {}) | {"redis": "queue", "redis_prefix": prefix}
+    settings.TASKS = {"default": default | {"OPTIONS": options}}
+    pushing.forget()
+    shelf = shelf_on(Line("queue", Breaker()))
+    try:
+        yield shelf
+    finally:
+        shelf.line.close()
+        pushing.forget()
 
 
 @pytest.fixture

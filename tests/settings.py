@@ -77,6 +77,16 @@ TASKS = {
     },
 }
 
+if redis_url := env.str("JOBQUEUE_TEST_REDIS", default=""):
+    CACHES = {
+        "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+        "queue": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis_url},
+    }
+    TASKS["default"]["OPTIONS"] |= {
+        "redis": "queue",
+        "redis_prefix": env.str("JOBQUEUE_TEST_REDIS_PREFIX"),
+    }
+
 if log := env.str("JOBQUEUE_TEST_LOG", default=""):
     # As a site that has its own idea of where its log goes.
     LOGGING = {

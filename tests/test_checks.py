@@ -134,6 +134,8 @@ CASES: dict[str, tuple[Callable[[Room], None], str]] = {
     "jobqueue.E012": (old_driver, "psycopg2"),
     "jobqueue.E013": (no_app, "not installed"),
     "jobqueue.E014": (atomic_task, "shop.tasks.pay"),
+    "jobqueue.E015": (lambda room: room.options(redis="typo"), "'typo', which is not in CACHES"),
+    "jobqueue.E016": (lambda room: room.options(redis="default"), "is not django-redis's"),
     "jobqueue.W001": (lambda room: room.settings(TASKS={}), "No alias"),
     "jobqueue.W002": (lambda room: room.options(lease=4, heartbeat=3), "heartbeat (3 s)"),
     "jobqueue.W003": (lambda room: room.options(backoff_max=1), "backoff_base (2 s)"),

@@ -34,6 +34,8 @@ def codes() -> list[str]:
 def test_every_option_can_be_given() -> None:
     given: dict[str, Any] = {
         "database": "jobs",
+        "redis": "queue",
+        "redis_prefix": "shop",
         "lease": 1,
         "heartbeat": 0.2,
         "tick": 0.05,

@@ -90,10 +90,14 @@ class Demo:
 
 
 def _has_members(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
+    """Whether a process of the group runs. One that was killed may be there until init looks."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return False
+        time.sleep(0.05)
     return True
 
 

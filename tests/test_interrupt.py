@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import subprocess
 import sys
 import threading
 import time
@@ -208,3 +209,51 @@ def test_no_lock_is_left_behind() -> None:
             handler.lock.release()
     finally:
         over.set()
+
+
+COLLECTED_WHILE_LOOKING = """
+import gc, threading, time
+from jobqueue.interrupt import Gate
+
+gates, made, over = [], threading.Barrier(2), threading.Event()
+
+def body():
+    gate = Gate()
+    gates.append(gate)
+    made.wait()
+    gate.run(over.wait)
+
+threading.Thread(target=body, daemon=True).start()
+made.wait()
+
+def start_threads():
+    # Who starts a thread needs the same lock of the interpreter's.
+    while not over.is_set():
+        thread = threading.Thread(target=int)
+        thread.start()
+        thread.join()
+
+starter = threading.Thread(target=start_threads)
+starter.start()
+# A collection at every other object, each of which lets other threads run.
+gc.callbacks.append(lambda phase, info: time.sleep(0))
+gc.set_threshold(1, 1, 1)
+for _ in range(2_000):
+    gates[0]._is_delicate()
+assert gc.isenabled()
+over.set()
+starter.join()
+print("done")
+"""
+
+
+def test_a_collection_in_the_midst_of_it_stops_nothing() -> None:
+    """In a process of its own: where it goes wrong, not even a signal ends that."""
+    ran = subprocess.run(
+        [sys.executable, "-c", COLLECTED_WHILE_LOOKING],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert ran.stdout == "done\n", ran.stderr

@@ -15,7 +15,7 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
-from jobqueue import backoff, checks, clock, conf, dispatch, ids, lifecycle
+from jobqueue import backoff, checks, clock, comparing, conf, dispatch, ids, lifecycle
 from jobqueue.attempts import Pair
 from jobqueue.child import Child
 from jobqueue.models import Job
@@ -42,6 +42,22 @@ def database() -> None:
         assert "jobqueue.E008" in {message.id for message in checks.check()}
         with pytest.raises(Exception, match="elsewhere"):
             sample.noop.enqueue()
+
+
+def redis() -> None:
+    with given(redis=None):
+        assert comparing.own_shelf() is None
+    with given(redis="elsewhere"):
+        assert comparing.own_shelf() is not None
+        assert "jobqueue.E015" in {message.id for message in checks.check()}
+
+
+def redis_prefix() -> None:
+    for prefix in ("shop", "mail"):
+        with given(redis="default", redis_prefix=prefix):
+            shelf = comparing.own_shelf()
+            assert shelf is not None
+            assert shelf.key("default") == f"{{{prefix}}}:ready:default"
 
 
 def lease() -> None:
@@ -151,6 +167,8 @@ SHOWN: dict[str, Callable[[], None]] = {
     show.__name__: show
     for show in (
         database,
+        redis,
+        redis_prefix,
         lease,
         heartbeat,
         tick,

@@ -3,6 +3,7 @@
 from jobqueue.lifecycle.announcing import listen
 from jobqueue.lifecycle.claiming import Beat, claim, heartbeat, heartbeat_alone
 from jobqueue.lifecycle.enqueueing import Accepted, NewJob, enqueue
+from jobqueue.lifecycle.exchanging import Exchange, exchange
 from jobqueue.lifecycle.interventions import (
     Counts,
     cancel,
@@ -32,6 +33,7 @@ __all__ = [
     "Beat",
     "Counts",
     "Event",
+    "Exchange",
     "NewJob",
     "Note",
     "Pruned",
@@ -44,6 +46,7 @@ __all__ = [
     "claim",
     "due",
     "enqueue",
+    "exchange",
     "expired",
     "hand_back",
     "heartbeat",

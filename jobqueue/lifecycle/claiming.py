@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -38,25 +38,42 @@ COLUMNS = (
 )
 
 
-def claim(queue: str, owner: UUID, worker: str, limit: int) -> list[Attempt]:
-    """Lease up to `limit` claimable jobs of `queue` to `owner`, most urgent and then oldest first.
+def claim(
+    queue: str, owner: UUID, worker: str, limit: int, ids: Sequence[UUID] | None = None
+) -> list[Attempt]:
+    """Lease up to `limit` claimable jobs of `queue` to `owner`, most urgent and then oldest first;
+    with `ids`, those of these jobs that can be claimed from it.
 
     Counts the attempt in the same statement. Rows that another transaction holds are passed over.
     """
     options = conf.options()
-    if limit <= 0:
+    if limit <= 0 or (ids is not None and not ids):
         return []
-    if postgres.serves(options.database):
-        rows = postgres.claim(options.database, queue, owner, worker, limit, options.lease)
+    using, lease = options.database, options.lease
+    if not postgres.serves(using):
+        rows = _claim_plainly(using, queue, owner, worker, limit, lease, ids)
+    elif ids is None:
+        rows = postgres.claim(using, queue, owner, worker, limit, lease)
     else:
-        rows = _claim_plainly(options.database, queue, owner, worker, limit, options.lease)
-    attempts = [Attempt(*[*row, owner, worker]) for row in rows]
-    attempts.sort(key=lambda attempt: (-attempt.priority, attempt.id))
-    return attempts
+        rows = postgres.claim_these(using, ids, queue, owner, worker, lease)
+    return attempts(rows, owner, worker)
+
+
+def attempts(rows: Iterable[Sequence[Any]], owner: UUID, worker: str) -> list[Attempt]:
+    """The attempts that claimed rows, of these COLUMNS, begin, in the order to start them in."""
+    begun = [Attempt(*[*row, owner, worker]) for row in rows]
+    begun.sort(key=lambda attempt: (-attempt.priority, attempt.id))
+    return begun
 
 
 def _claim_plainly(
-    using: str, queue: str, owner: UUID, worker: str, limit: int, lease: float
+    using: str,
+    queue: str,
+    owner: UUID,
+    worker: str,
+    limit: int,
+    lease: float,
+    ids: Sequence[UUID] | None,
 ) -> list[tuple[Any, ...]]:
     jobs = Job.objects.using(using)
     with transaction.atomic(using):
@@ -65,6 +82,8 @@ def _claim_plainly(
         if row is not None and row.is_paused(now):
             return []
         claimable = jobs.filter(status=Status.QUEUED, queue_name=queue)
+        if ids is not None:
+            claimable = claimable.filter(pk__in=ids)
         chosen = list(
             claimable.select_for_update(skip_locked=True, no_key=True)
             .order_by("-priority", "id")

@@ -12,6 +12,7 @@ from django.db import IntegrityError, transaction
 
 from jobqueue import clock, conf, dispatch, ids, postgres
 from jobqueue.models import Job, Status
+from jobqueue.ready import Ready
 
 #: Rows in one INSERT: more gain little, and a statement's parameters are bounded.
 BATCH = 1_000
@@ -62,9 +63,10 @@ def enqueue(jobs: Sequence[NewJob]) -> list[Accepted]:
         return []
     if len(jobs) == 1 and jobs[0].idempotency_key is None:
         # A lone INSERT is atomic by itself; a transaction around it would cost two round trips.
-        accepted = _insert(using, jobs)
-        _wake(using, jobs, accepted)
-        return list(accepted.values())
+        told = list(_insert(using, jobs).values())
+        if told[0].status is Status.QUEUED:
+            dispatch.wake(using, [Ready(told[0].id, jobs[0].queue_name, jobs[0].priority)])
+        return told
     with transaction.atomic(using):
         # Two callers that insert the same keys in different orders would wait for each other.
         keyed = [job for job in jobs if job.idempotency_key is not None]
@@ -90,9 +92,8 @@ _STATUSES = {status.value: status for status in (Status.QUEUED, Status.SCHEDULED
 
 
 def _wake(using: str, jobs: Sequence[NewJob], accepted: dict[UUID, Accepted]) -> None:
-    dispatch.wake(
-        using, {job.queue_name for job in jobs if accepted[job.id].status is Status.QUEUED}
-    )
+    queued = [job for job in jobs if accepted[job.id].status is Status.QUEUED]
+    dispatch.wake(using, [Ready(job.id, job.queue_name, job.priority) for job in queued])
 
 
 def _insert_plainly(using: str, jobs: Sequence[NewJob]) -> list[tuple[UUID, str, datetime]]:

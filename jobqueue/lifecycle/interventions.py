@@ -16,6 +16,7 @@ from jobqueue.lifecycle import announcing, journal
 from jobqueue.lifecycle.journal import Actor
 from jobqueue.lifecycle.states import Event, refusal
 from jobqueue.models import Job, JobLog, Status
+from jobqueue.ready import Ready
 
 #: Rows that one transaction changes when many are asked for.
 BATCH = 200
@@ -127,6 +128,8 @@ def _cancel(job: Job, actor: Actor, reason: str) -> str | None:
     )
     journal.write(using, [line])
     announcing.ended(using, [job.pk])
+    if job.status == Status.PROCESSING:
+        dispatch.cancelled(using, [job.pk])
     return None
 
 
@@ -165,7 +168,7 @@ def _requeue(job: Job, actor: Actor, reason: str, attempts: int) -> str | None:
         data=ended,
     )
     journal.write(using, [line])
-    dispatch.wake(using, {job.queue_name})
+    dispatch.wake(using, [Ready(job.pk, job.queue_name, job.priority)])
     return None
 
 
@@ -188,7 +191,7 @@ def _run_now(job: Job, actor: Actor, reason: str) -> str | None:
         data={"from": job.status},
     )
     journal.write(using, [line])
-    dispatch.wake(using, {job.queue_name})
+    dispatch.wake(using, [Ready(job.pk, job.queue_name, job.priority)])
     return None
 
 

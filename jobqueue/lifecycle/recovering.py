@@ -17,6 +17,7 @@ from jobqueue.clock import Moment
 from jobqueue.lifecycle import announcing, journal
 from jobqueue.lifecycle.settling import Changes, failed, given_back, scheduled
 from jobqueue.models import Job, JobLog, Status
+from jobqueue.ready import Ready
 
 logger = logging.getLogger("jobqueue")
 
@@ -54,13 +55,13 @@ def promote(job_ids: Sequence[UUID], due_by: Moment | None = None) -> list[UUID]
         locked = list(
             rows.select_for_update(skip_locked=True, no_key=True)
             .order_by("pk")
-            .values_list("pk", "queue_name")
+            .values_list("pk", "queue_name", "priority")
         )
-        promoted = [pk for pk, _ in locked]
+        promoted = [pk for pk, _, _ in locked]
         Job.objects.using(using).filter(pk__in=promoted, status=Status.SCHEDULED).update(
             status=Status.QUEUED
         )
-        dispatch.wake(using, {queue for _, queue in locked})
+        dispatch.wake(using, [Ready(*row) for row in locked])
     return promoted
 
 
@@ -160,7 +161,7 @@ def _take(using: str, rows: Sequence[Job], now: Moment, ruling: Ruling, reason: 
     """End the leases of locked rows as `ruling` says, and log it; cancelled rows are just let go."""
     lines: list[JobLog] = []
     finals: list[UUID] = []
-    woken: set[str] = set()
+    woken: list[Ready] = []
     taken: list[Pair] = []
     for job in rows:
         changes: Changes = {}
@@ -175,7 +176,7 @@ def _take(using: str, rows: Sequence[Job], now: Moment, ruling: Ruling, reason: 
         )
         held.update(lease_owner=None, lease_expires_at=None, **changes)
         if changes.get("status") == Status.QUEUED:
-            woken.add(job.queue_name)
+            woken.append(Ready(job.pk, job.queue_name, job.priority))
         if changes.get("status") == Status.FAILED:
             finals.append(job.pk)
     journal.write(using, lines)

@@ -18,6 +18,7 @@ from jobqueue.clock import Moment
 from jobqueue.exceptions import LeaseLost
 from jobqueue.lifecycle import journal
 from jobqueue.models import Job, JobLog, Status
+from jobqueue.ready import Ready
 from jobqueue.values import storable_text
 
 logger = logging.getLogger("jobqueue")
@@ -84,13 +85,8 @@ def _complete_fast(using: str, outcomes: Sequence[Outcome], settled: Settled) ->
     if not completed:
         return list(outcomes)
     done = postgres.complete(using, completed)
-    rest = []
-    for outcome in outcomes:
-        if outcome.ending is Ending.COMPLETED and outcome.attempt.pair in done:
-            settled.written.append((outcome, Status.COMPLETED))
-        else:
-            rest.append(outcome)
-    return rest
+    settled.written += [(each, Status.COMPLETED) for each in completed if each.attempt.pair in done]
+    return [each for each in outcomes if each.attempt.pair not in done]
 
 
 def _settle_plainly(
@@ -113,7 +109,7 @@ def _settle_plainly(
     said = _said(using, wanted) if read_back else frozenset()
     now = clock.moment(using)
     lines: list[JobLog] = []
-    woken: set[str] = set()
+    woken: list[Ready] = []
     for outcome in outcomes:
         attempt = outcome.attempt
         job = rows.get(attempt.id)
@@ -132,7 +128,7 @@ def _settle_plainly(
                 settled.written.append((outcome, status))
                 lines += _ending_line(outcome, status, now)
                 if status == Status.QUEUED:
-                    woken.add(attempt.queue_name)
+                    woken.append(Ready(attempt.id, attempt.queue_name, attempt.priority))
                 continue
         if job is not None and (shown := _shown(job, outcome, said, read_back=read_back)):
             settled.written.append((outcome, shown))

@@ -8,9 +8,10 @@ import uuid
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from jobqueue import lifecycle, postgres
+from jobqueue import lifecycle
 from jobqueue.lifecycle import NewJob
 from jobqueue.models import Job, Status
+from jobqueue.postgres.inserting import COPY_FROM
 from tests.factories import JobFactory, ago, now
 from tests.lifecycle.acts import (
     PATIENCE,
@@ -90,7 +91,7 @@ class TestEnqueue:
 
     def test_more_than_a_statement_takes(self, monkeypatch):
         monkeypatch.setattr("jobqueue.lifecycle.enqueueing.BATCH", 4)
-        monkeypatch.setattr("jobqueue.postgres.BATCH", 4)
+        monkeypatch.setattr("jobqueue.postgres.inserting.BATCH", 4)
         new = [keyed(f"{number % 7}") for number in range(10)]
         accepted = lifecycle.enqueue(new)
         assert [each.created for each in accepted] == [True] * 7 + [False] * 3
@@ -110,7 +111,7 @@ class TestEnqueue:
                 timeout=None if number % 2 else 1.5,
                 priority=number - 100,
             )
-            for number in range(postgres.COPY_FROM + 5)
+            for number in range(COPY_FROM + 5)
         ]
         accepted = lifecycle.enqueue(new)
         assert [each.id for each in accepted] == [each.id for each in new]
@@ -125,7 +126,7 @@ class TestEnqueue:
             assert is_close(made.enqueued_at, now())
 
     def test_of_many_all_or_none(self):
-        new = [new_job() for _ in range(postgres.COPY_FROM)]
+        new = [new_job() for _ in range(COPY_FROM)]
         with pytest.raises(IntegrityError), transaction.atomic():
             lifecycle.enqueue([*new, new_job(priority=101)])
         assert not Job.objects.exists()

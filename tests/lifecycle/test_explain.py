@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from jobqueue import clock, lifecycle, postgres
+from jobqueue import clock, lifecycle
 from jobqueue.models import Job, Status
+from jobqueue.postgres import moving
 from tests.factories import JobFactory
 from tests.lifecycle.acts import WORKER
 
@@ -107,14 +108,21 @@ def jobs_only(plan: dict[str, Any]) -> list[str]:
 @pytest.mark.django_db
 class TestAmongManyRows:
     def test_a_claim_reads_what_it_takes(self):
-        named = {"worker": WORKER, "lease": 30.0}
         for limit in (1, 8, 100):
             owner = uuid.uuid4()
-            whose = {"queue": "default", "owner": owner, "limit": limit}
-            check_cheap(explain(postgres.CLAIM, named | whose), "jobqueue_claimable", limit)
+            claim = (owner, 30.0, WORKER, "default", "default", limit)
+            check_cheap(explain(moving.CLAIM, claim), "jobqueue_claimable", limit)
             assert Job.objects.filter(lease_owner=owner).count() == limit
-        nothing = {"queue": "empty", "owner": uuid.uuid4(), "limit": 8}
-        check_cheap(explain(postgres.CLAIM, named | nothing), "jobqueue_claimable", 0)
+        nothing = (uuid.uuid4(), 30.0, WORKER, "empty", "empty", 8)
+        check_cheap(explain(moving.CLAIM, nothing), "jobqueue_claimable", 0)
+
+    def test_a_claim_by_id_reads_those(self):
+        ids = list(Job.objects.filter(status=Status.QUEUED).values_list("pk", flat=True)[:8])
+        owner = uuid.uuid4()
+        plan = explain(moving.CLAIM_THESE, (owner, 30.0, WORKER, ids, "default", "default"))
+        assert "Seq Scan" not in jobs_only(plan)
+        assert rows_read(plan) <= 4 * len(ids) + 10, plan
+        assert Job.objects.filter(lease_owner=owner).count() == len(ids)
 
     def test_due_jobs_are_found_without_those_of_tomorrow(self):
         JobFactory.create_batch(3, scheduled=True, run_after=JobFactory.build().run_after)
@@ -131,15 +139,20 @@ class TestAmongManyRows:
 
     def test_a_batch_is_completed_by_its_primary_keys(self):
         attempts = lifecycle.claim("default", uuid.uuid4(), WORKER, 8)
-        columns = [
+        columns = (
             [attempt.id for attempt in attempts],
             [attempt.attempt for attempt in attempts],
             [attempt.owner for attempt in attempts],
             [None for _ in attempts],
-        ]
-        plan = explain(postgres.COMPLETE, columns)
-        assert "Seq Scan" not in [node["Node Type"] for node in nodes(plan)]
-        assert rows_read(plan) <= 10 * len(attempts)
+        )
+        next_claim = (uuid.uuid4(), 30.0, WORKER, "default", "default", 8)
+        for statement, params in (
+            (moving.COMPLETE, columns),
+            (moving.EXCHANGE, columns + next_claim),
+        ):
+            plan = explain(statement, params)
+            assert "Seq Scan" not in jobs_only(plan)
+            assert rows_read(plan) <= 16 * len(attempts), plan
 
 
 @pytest.mark.django_db(transaction=True)

@@ -13,9 +13,10 @@ from django.db import connection
 
 from jobqueue import lifecycle, reconcile
 from jobqueue.attempts import Ending
+from jobqueue.findings import Finding
 from jobqueue.lifecycle import Note
 from jobqueue.models import Job, JobLog, Status, Worker
-from jobqueue.reconcile import KINDS, Finding, sweep
+from jobqueue.reconcile import KINDS, sweep
 from tests.factories import JobFactory, WorkerFactory, ago
 from tests.lifecycle.acts import (
     WORKER,

@@ -12,7 +12,8 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError, InterfaceError
 
-from jobqueue import clock, conf, lifecycle, reconcile
+from jobqueue import clock, comparing, conf, lifecycle, reconcile
+from jobqueue.findings import Finding
 from jobqueue.management.commands.runworker import positive
 from jobqueue.management.terminal import (
     PlainCommand,
@@ -25,7 +26,7 @@ from jobqueue.management.terminal import (
     table,
 )
 from jobqueue.models import Queue
-from jobqueue.reconcile import Finding
+from jobqueue.ready import Unreachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,10 @@ class Command(PlainCommand):
 
     help = (
         "Repairs what disagrees: jobs whose worker is gone, jobs whose time has come, workers that "
-        "fell silent. Workers do the same all the time; this is safe beside them, at any time and "
-        "in any number. Rows that somebody else holds at the moment, or repairs first, are skipped "
-        "and no failure. Exits 0 when all could be repaired, 1 when something could not."
+        "fell silent, and, where Redis is used, what it lacks or has too much of. Workers do most "
+        "of it all the time; this is safe beside them, at any time and in any number. Rows that "
+        "somebody else holds at the moment, or repairs first, are skipped and no failure. Exits 0 "
+        "when all could be repaired, 1 when something could not."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -147,12 +149,26 @@ class Command(PlainCommand):
         at = clock.now(conf.options().database)
         begun = time.monotonic()
         findings = reconcile.sweep(limit=options["limit"], dry_run=options["dry_run"])
+        findings += self._compare(options)
         done = Pass(at, time.monotonic() - begun, options["dry_run"], findings)
         if options["json"]:
             self.say_json(done.as_json())
         else:
             self._show(done, options["every"] is not None)
         return done
+
+    def _compare(self, options: dict[str, Any]) -> list[Finding]:
+        """What disagrees between Redis and the database, where there is a Redis."""
+        shelf = comparing.own_shelf()
+        if shelf is None:
+            return []
+        try:
+            return comparing.compare(shelf, limit=options["limit"], dry_run=options["dry_run"])
+        except Unreachable as error:
+            self.mention(f"Redis was not looked at: {error}\nJobs go by the database meanwhile.")
+            return []
+        finally:
+            shelf.line.close()
 
     def _show(self, done: Pass, repeated: bool) -> None:
         if repeated:

@@ -25,7 +25,7 @@ from jobqueue.models import Job
 from tests.lifecycle.acts import new_job
 from tests.tasks_sample import noop
 
-wire = pytest.importorskip("jobqueue.wire", reason="needs psycopg")
+wire = pytest.importorskip("jobqueue.postgres.wire", reason="needs psycopg")
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]
 
@@ -36,9 +36,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     statements: list[bytes] = []
     fetch = wire.fetch
 
-    def noted(connection: Any, statement: bytes, params: Any) -> Any:
-        statements.append(statement)
-        return fetch(connection, statement, params)
+    def noted(connection: Any, statement: Any, *rest: Any) -> Any:
+        statements.append(statement.numbered)
+        return fetch(connection, statement, *rest)
 
     monkeypatch.setattr(wire, "fetch", noted)
     return statements
@@ -58,7 +58,7 @@ def wrapped() -> Iterator[list[str]]:
 
 def test_a_lone_job_goes_the_short_way(sent: list[bytes]) -> None:
     job = noop.enqueue(1, name="é")
-    assert len(sent) == 1
+    assert sum(b"INSERT" in each for each in sent) == 1
     row = Job.objects.get(pk=job.id)
     assert (row.args, row.kwargs, row.enqueued_at) == ([1], {"name": "é"}, job.enqueued_at)
 
@@ -68,7 +68,8 @@ def test_in_a_transaction_once_it_has_begun(sent: list[bytes]) -> None:
         first = noop.enqueue()
         second = noop.enqueue()
         transaction.set_rollback(True)
-    assert len(sent) == 1, "the first statement of a transaction begins it, and a cursor sends that"
+    # The first statement of a transaction begins it, and a cursor sends that.
+    assert sum(b"INSERT" in each for each in sent) == 1
     assert not Job.objects.filter(pk__in=[first.id, second.id]).exists()
 
 
@@ -77,7 +78,7 @@ def test_who_wants_to_see_statements_sees_them(sent: list[bytes]) -> None:
         noop.enqueue()
     with CaptureQueriesContext(connection) as captured:
         noop.enqueue()
-    assert not sent
+    assert not any(b"INSERT" in each for each in sent)
     assert any("INSERT INTO jobqueue_job" in sql for sql in seen)
     assert any("INSERT INTO jobqueue_job" in query["sql"] for query in captured.captured_queries)
 
@@ -121,7 +122,7 @@ def test_errors_are_djangos(sent: list[bytes]) -> None:
     with pytest.raises(IntegrityError, match="jobqueue_priority") as caught:
         lifecycle.enqueue([new_job(priority=101)])
     assert caught.value.__cause__.sqlstate == "23514"  # type: ignore[union-attr]
-    assert len(sent) == 1
+    assert sum(b"INSERT" in each for each in sent) == 1
     noop.enqueue()  # the connection has taken no harm
 
 
@@ -134,3 +135,36 @@ def test_a_connection_that_was_cut_is_an_error_once(sent: list[bytes]) -> None:
     connection.close()
     noop.enqueue()
     assert Job.objects.count() == 2
+
+
+def test_what_is_sent_often_is_prepared(sent: list[bytes]) -> None:
+    for _ in range(2 * wire.PREPARE_AFTER):
+        noop.enqueue()
+    assert b"INSERT INTO jobqueue_job" in b"".join(prepared())
+    noop.enqueue()
+    assert Job.objects.count() == 2 * wire.PREPARE_AFTER + 1
+
+
+def test_a_pooler_that_has_lost_what_was_prepared(sent: list[bytes]) -> None:
+    """Behind PgBouncer the next statement may reach a server that never heard of it, or one where
+    another client has prepared the same under the same name."""
+    for _ in range(2 * wire.PREPARE_AFTER):
+        noop.enqueue()
+    with connection.cursor() as cursor:
+        cursor.execute("DEALLOCATE ALL")
+    for _ in range(2 * wire.PREPARE_AFTER):
+        noop.enqueue()
+    assert Job.objects.count() == 4 * wire.PREPARE_AFTER
+    wire._prepared.clear()
+    for _ in range(2 * wire.PREPARE_AFTER):
+        noop.enqueue()
+    wire._prepared.clear()  # the name is taken now, by the same statement
+    for _ in range(2 * wire.PREPARE_AFTER):
+        noop.enqueue()
+    assert Job.objects.count() == 8 * wire.PREPARE_AFTER
+
+
+def prepared() -> list[bytes]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement FROM pg_prepared_statements")
+        return [statement.encode() for (statement,) in cursor.fetchall()]

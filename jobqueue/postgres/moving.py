@@ -1,0 +1,184 @@
+"""How jobs are claimed and completed: in batches, behind the fence, passing over rows that others hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.db import connections
+
+from jobqueue.postgres.statements import Column, Statement, array, documents, number, query
+from jobqueue.values import dumps
+
+if TYPE_CHECKING:
+    from jobqueue.attempts import Outcome
+
+# Parts of statements. Parameters are numbered by their place, so a part's come where the part does.
+
+_NOT_PAUSED = """NOT EXISTS (
+            SELECT FROM jobqueue_queue
+            WHERE name = %s AND paused_at IS NOT NULL
+                AND (paused_until IS NULL OR paused_until > STATEMENT_TIMESTAMP()))"""
+
+_LEASE = """
+UPDATE jobqueue_job SET
+    status = 'processing',
+    attempt = attempt + 1,
+    lease_owner = %s,
+    lease_expires_at = STATEMENT_TIMESTAMP() + make_interval(secs => %s),
+    started_at = COALESCE(started_at, STATEMENT_TIMESTAMP()),
+    attempted_at = STATEMENT_TIMESTAMP(),
+    worker = %s
+WHERE id = ANY (ARRAY ("""
+
+_FIRST = f"""
+    SELECT id FROM jobqueue_job
+    WHERE status = 'queued' AND queue_name = %s
+        AND {_NOT_PAUSED}
+    ORDER BY priority DESC, id
+    LIMIT %s
+    FOR NO KEY UPDATE SKIP LOCKED"""
+
+_THESE = f"""
+    SELECT id FROM jobqueue_job
+    WHERE id = ANY (%s::uuid[]) AND status = 'queued' AND queue_name = %s
+        AND {_NOT_PAUSED}
+    ORDER BY id
+    FOR NO KEY UPDATE SKIP LOCKED"""
+
+_ATTEMPT = """))
+RETURNING id, task_path, args, kwargs, queue_name, priority, attempt, given_back, max_attempts,
+    timeout, idempotency_key, run_after, enqueued_at, started_at, attempted_at"""
+
+# The fence stands in the CTE, which locks the rows it finds: what it saw cannot change before
+# the update.
+_HELD = """held AS MATERIALIZED (
+    SELECT job.id, outcome.value
+    FROM unnest(%s::uuid[], %s::int[], %s::uuid[], %s::jsonb[])
+        AS outcome (id, attempt, owner, value)
+    JOIN jobqueue_job AS job
+        ON job.id = outcome.id AND job.attempt = outcome.attempt
+        AND job.lease_owner = outcome.owner AND job.status = 'processing'
+    ORDER BY job.id
+    FOR NO KEY UPDATE OF job SKIP LOCKED)"""
+
+_DONE = """
+UPDATE jobqueue_job AS job SET
+    status = 'completed',
+    finished_at = STATEMENT_TIMESTAMP(),
+    lease_owner = NULL,
+    lease_expires_at = NULL,
+    return_value = held.value,
+    error = ''
+FROM held
+WHERE job.id = held.id
+RETURNING job.id, job.attempt"""
+
+# Both parts see the table as it was before either: what is completed was processing, what is
+# claimed was queued, so they never meet.
+_BOTH = """
+SELECT id, NULL, NULL::jsonb, NULL::jsonb, NULL, NULL::smallint, attempt, NULL::int, NULL::int,
+    NULL::float8, NULL, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz
+FROM done
+UNION ALL SELECT * FROM claimed"""
+
+CLAIM = Statement(_LEASE + _FIRST + _ATTEMPT)
+CLAIM_THESE = Statement(_LEASE + _THESE + _ATTEMPT)
+COMPLETE = Statement(f"WITH {_HELD}{_DONE}")
+EXCHANGE = Statement(
+    f"WITH {_HELD}, done AS ({_DONE}), claimed AS ({_LEASE}{_FIRST}{_ATTEMPT}){_BOTH}"
+)
+EXCHANGE_THESE = Statement(
+    f"WITH {_HELD}, done AS ({_DONE}), claimed AS ({_LEASE}{_THESE}{_ATTEMPT}){_BOTH}"
+)
+
+_PAIR = (Column.UUID, Column.INT)
+_CLAIMED = (
+    Column.UUID,
+    Column.TEXT,
+    Column.JSON,
+    Column.JSON,
+    Column.TEXT,
+    Column.INT,
+    Column.INT,
+    Column.INT,
+    Column.INT,
+    Column.FLOAT,
+    Column.TEXT,
+    Column.MOMENT,
+    Column.MOMENT,
+    Column.MOMENT,
+    Column.MOMENT,
+)
+
+Claimed = tuple[Any, ...]
+Params = tuple[bytes | None, ...]
+Done = set[tuple[UUID, int]]
+
+
+def claim(
+    using: str, queue: str, owner: UUID, worker: str, limit: int, lease: float
+) -> list[Claimed]:
+    """Lease the first `limit` claimable jobs of `queue`; returns the columns of an Attempt."""
+    params = (*_lease(owner, worker, lease), *_first(queue, limit))
+    return query(connections[using], CLAIM, params, _CLAIMED)
+
+
+def claim_these(
+    using: str, ids: Sequence[UUID], queue: str, owner: UUID, worker: str, lease: float
+) -> list[Claimed]:
+    """Lease those of the jobs `ids` that can be claimed from `queue`."""
+    params = (*_lease(owner, worker, lease), *_these(ids, queue))
+    return query(connections[using], CLAIM_THESE, params, _CLAIMED)
+
+
+def complete(using: str, outcomes: Sequence[Outcome]) -> Done:
+    """Complete the attempts that are still their owners'; returns id and attempt of those.
+
+    Rows that others hold are passed over.
+    """
+    return set(query(connections[using], COMPLETE, _outcomes(outcomes), _PAIR))
+
+
+def exchange(
+    using: str,
+    outcomes: Sequence[Outcome],
+    queue: str,
+    owner: UUID,
+    worker: str,
+    limit: int,
+    lease: float,
+    ids: Sequence[UUID] | None = None,
+) -> tuple[Done, list[Claimed]]:
+    """`complete` and `claim`, or with `ids` `claim_these`, in one statement and one commit."""
+    params = (*_outcomes(outcomes), *_lease(owner, worker, lease))
+    if ids is None:
+        rows = query(connections[using], EXCHANGE, (*params, *_first(queue, limit)), _CLAIMED)
+    else:
+        rows = query(connections[using], EXCHANGE_THESE, (*params, *_these(ids, queue)), _CLAIMED)
+    done = {(row[0], row[6]) for row in rows if row[1] is None}
+    return done, [row for row in rows if row[1] is not None]
+
+
+def _lease(owner: UUID, worker: str, lease: float) -> Params:
+    return owner.hex.encode(), number(lease), worker.encode()
+
+
+def _first(queue: str, limit: int) -> Params:
+    return queue.encode(), queue.encode(), b"%d" % limit
+
+
+def _these(ids: Sequence[UUID], queue: str) -> Params:
+    return array(ids), queue.encode(), queue.encode()
+
+
+def _outcomes(outcomes: Sequence[Outcome]) -> Params:
+    attempts = [outcome.attempt for outcome in outcomes]
+    values = [outcome.return_value for outcome in outcomes]
+    return (
+        array([attempt.id for attempt in attempts]),
+        array([attempt.attempt for attempt in attempts]),
+        array([attempt.owner for attempt in attempts]),
+        documents([None if value is None else dumps(value) for value in values]),
+    )

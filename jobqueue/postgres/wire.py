@@ -1,0 +1,147 @@
+"""How a statement of the hot path reaches PostgreSQL: one message there, one back, and little Python between.
+
+A cursor of Django's and one of psycopg's cost as much as a small INSERT itself. So the statement goes to the
+driver's protocol layer, on Django's own connection and with its promises: the same checks, the same
+errors, no prepared statement that a pooler could lose. Who wants to see statements (a debug cursor, an execute
+wrapper, a patched connection) sees them: then a cursor is used as ever.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+import psycopg
+from django.conf import settings
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg import generators, pq
+
+from jobqueue.postgres.statements import Column, Statement
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # the server counts microseconds from here
+
+#: How often a connection sends a statement before it has it prepared.
+PREPARE_AFTER = 3
+
+_NO_SUCH_STATEMENT = b"26000"
+_NAME_TAKEN = b"42P05"
+
+#: How often each connection has used each statement, by its name.
+_prepared: WeakKeyDictionary[psycopg.Connection[Any], dict[bytes, int]] = WeakKeyDictionary()
+
+
+def is_open(connection: BaseDatabaseWrapper) -> bool:
+    """Whether a statement may be sent past the cursors of this PostgreSQL connection just now.
+
+    Connects if need be. Raises what a cursor would raise: outside of the connection's thread, on an
+    event loop, in a transaction that is broken.
+    """
+    connection.ensure_connection()
+    connection.validate_thread_sharing()
+    connection.validate_no_broken_transaction()
+    if connection.execute_wrappers or connection.queries_logged or "cursor" in vars(connection):
+        return False
+    if not settings.USE_TZ:
+        return False  # local times are the server's to tell: only it knows the session's zone
+    raw = connection.connection
+    if not isinstance(raw, psycopg.Connection):
+        return False
+    pgconn = raw.pgconn
+    # Outside of autocommit the first statement has to begin the transaction, which cursors do.
+    return pgconn.pipeline_status == pq.PipelineStatus.OFF and (
+        raw.autocommit or pgconn.transaction_status == pq.TransactionStatus.INTRANS
+    )
+
+
+def fetch(
+    connection: BaseDatabaseWrapper,
+    statement: Statement,
+    params: Sequence[bytes | None],
+    columns: Sequence[Column],
+) -> list[tuple[Any, ...]]:
+    """Execute a statement on a connection that `is_open`, and return its rows.
+
+    The parameters are in the server's text format.
+    """
+    raw: psycopg.Connection[Any] = connection.connection
+    with connection.wrap_database_errors, raw.lock:
+        result = _execute(raw, statement, params)
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            raise psycopg.errors.error_from_result(result, encoding=raw.info.encoding)
+    readers = [_READERS[column] for column in columns]
+    get = result.get_value
+    return [
+        tuple(
+            [
+                None if (field := get(row, place)) is None else read(field, connection)
+                for place, read in enumerate(readers)
+            ]
+        )
+        for row in range(result.ntuples)
+    ]
+
+
+def _execute(
+    raw: psycopg.Connection[Any], statement: Statement, params: Sequence[bytes | None]
+) -> Any:
+    pgconn = raw.pgconn
+    if raw.autocommit and statement.has_one_plan and _is_prepared(raw, statement):
+        pgconn.send_query_prepared(statement.name, params, result_format=pq.Format.BINARY)
+        result = _wait(raw)
+        if result.error_field(pq.DiagnosticField.SQLSTATE) != _NO_SUCH_STATEMENT:
+            return result
+        # A pooler has given this connection another server's. Nothing was executed, and in
+        # autocommit nothing has broken.
+        _prepared[raw][statement.name] = -(10**9)
+    pgconn.send_query_params(statement.numbered, params, result_format=pq.Format.BINARY)
+    return _wait(raw)
+
+
+def _is_prepared(raw: psycopg.Connection[Any], statement: Statement) -> bool:
+    """Whether the server has parsed and planned the statement for this connection, which pays from
+    its third use on."""
+    prepared = _prepared.get(raw)
+    if prepared is None:
+        prepared = _prepared[raw] = {}
+    uses = prepared.get(statement.name, 0)
+    if uses == PREPARE_AFTER:
+        raw.pgconn.send_prepare(statement.name, statement.numbered)
+        result = _wait(raw)
+        taken = result.error_field(pq.DiagnosticField.SQLSTATE) == _NAME_TAKEN
+        if result.status != pq.ExecStatus.COMMAND_OK and not taken:
+            return False
+    prepared[statement.name] = uses + 1
+    return uses >= PREPARE_AFTER
+
+
+def _wait(raw: psycopg.Connection[Any]) -> Any:
+    # As the driver's cursors do: a signal's handler runs meanwhile, and so do other greenlets.
+    return raw.wait(generators.execute(raw.pgconn))[-1]
+
+
+def _moment(field: bytes, connection: BaseDatabaseWrapper) -> datetime:
+    """As the ORM would read it from this connection."""
+    aware = _EPOCH + timedelta(microseconds=int.from_bytes(field, "big", signed=True))
+    zone = connection.timezone
+    return aware if zone is UTC else aware.astimezone(zone)
+
+
+def _float(field: bytes, connection: BaseDatabaseWrapper) -> float:
+    value: float = _FLOAT.unpack(field)[0]
+    return value
+
+
+_FLOAT = struct.Struct("!d")
+_READERS: dict[Column, Callable[[bytes, BaseDatabaseWrapper], Any]] = {
+    Column.UUID: lambda field, _: UUID(bytes=field),
+    Column.TEXT: lambda field, _: field.decode(),
+    Column.JSON: lambda field, _: json.loads(field[1:]),  # the first byte is a version
+    Column.INT: lambda field, _: int.from_bytes(field, "big", signed=True),
+    Column.FLOAT: _float,
+    Column.MOMENT: _moment,
+}

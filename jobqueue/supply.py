@@ -1,0 +1,209 @@
+"""Where a worker's next jobs come from: Redis while it works, the database whenever it does not.
+
+From Redis come ids, popped at once while there are any and waited for when there are none. The database is asked when
+word comes that Redis does not know of something, and once in a while, whatever was heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from jobqueue import conf, healing, queues
+from jobqueue.dispatch import Ear
+from jobqueue.ready import Line, Unreachable, breaker, shelf_on
+from jobqueue.ready.waiting import Bell, Waiter
+from jobqueue.turns import Turns
+
+
+@dataclass(slots=True)
+class Offer:
+    """What may be claimed: up to `limit` jobs of `queue`, with `ids` these. `got` is what the
+    claim came to, to be set by who makes it."""
+
+    queue: str
+    limit: int
+    ids: Sequence[UUID] | None = None
+    got: int = 0
+
+
+class Popper:
+    """Takes ids out of Redis for one worker."""
+
+    def __init__(self, alias: str) -> None:
+        self._breaker = breaker(alias)  # one for the process, which then says things once
+        self._shelf = shelf_on(Line(alias, self._breaker))
+        self._waiter = Waiter(shelf_on(Line(alias, self._breaker)))
+        self._bell = Bell(shelf_on(Line(alias, self._breaker)))
+        self._names: list[str] = []
+        self._dry: set[str] = set()
+        self._caught: list[tuple[str, list[UUID]]] = []
+
+    @property
+    def works(self) -> bool:
+        """Whether Redis does, as far as is known."""
+        return not self._breaker.failing
+
+    @property
+    def reserved(self) -> int:
+        """Slots that are kept for what is waited for."""
+        return 1 if self._waiter.is_waiting else 0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be something to take at once."""
+        return bool(self._caught) or (self.works and not self._dry.issuperset(self._names))
+
+    def serve(self, names: Sequence[str]) -> None:
+        """Take from these queues."""
+        if set(names) != set(self._names):
+            self._dry.intersection_update(names)
+            self._names = list(names)
+
+    def take(self, count: int) -> tuple[str, list[UUID]] | None:
+        """A queue and the next ids of it, up to `count`; None if there are none just now."""
+        if self._caught:
+            return self._caught.pop()
+        while self.works and not self._dry.issuperset(self._names):
+            name = self._names[0]
+            self._names.append(self._names.pop(0))
+            if name in self._dry:
+                continue
+            try:
+                ids, taken = self._shelf.pop(name, count)
+            except Unreachable:
+                # If only the key is another's: not before the tick has put that right.
+                self._dry.add(name)
+                return None
+            if taken < count:
+                self._dry.add(name)
+            if ids:
+                return name, ids
+        return None
+
+    def wait(self, seconds: float) -> None:
+        """Begin to wait for the next id, if nothing is to be had at once."""
+        if self._waiter.is_waiting or self._caught or not self._names or not self.works:
+            return
+        try:
+            self._waiter.start(self._names, seconds)
+        except Unreachable:
+            return
+
+    def filenos(self) -> list[int]:
+        """The sockets on which something may come."""
+        found = (self._waiter.fileno(), self._bell.fileno())
+        return [each for each in found if each is not None]
+
+    def hear(self, readable: set[int]) -> list[UUID]:
+        """Read what has come on those sockets; returns the ids of jobs that were cancelled."""
+        try:
+            if self._waiter.fileno() in readable:
+                answer = self._waiter.take()
+                if answer is not None:
+                    queue, ids = answer
+                    self._dry.discard(queue)
+                    if ids:
+                        self._caught.append((queue, ids))
+            elif self._waiter.is_overdue:
+                self._waiter.stop()
+            if self._bell.fileno() in readable:
+                return self._bell.heard()
+        except Unreachable:
+            self._waiter.stop()
+        return []
+
+    def tend(self) -> int:
+        """Once a tick: see that Redis knows what is claimable. Returns how many jobs it lacked.
+
+        Raises the database's errors.
+        """
+        self._dry.clear()
+        try:
+            if not self._bell.is_on:
+                self._bell.turn_on()
+            lacked = healing.refill(self._shelf) or 0
+            return lacked + healing.look(self._shelf, self._names)
+        except Unreachable:
+            return 0
+
+    def close(self) -> None:
+        """Hang up, and leave what was caught to others."""
+        for line in (self._shelf.line,):
+            line.close()
+        self._waiter.stop()
+        self._bell.turn_off()
+
+
+class Supply:
+    """The queues of a plan, in turns, from wherever their jobs come first."""
+
+    def __init__(self, names: Sequence[str], using: str) -> None:
+        options = conf.options()
+        self._ear = Ear(using, options.tick)
+        self.turns = Turns(names, self._ear, grows=not names)
+        self._popper = Popper(options.redis) if options.redis else None
+        if self._popper is not None:
+            self._popper.serve(self.turns.names)
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether nothing is known that could be claimed."""
+        return self.turns.all_dry and not (self._popper and self._popper.has_more)
+
+    @property
+    def reserved(self) -> int:
+        """Slots that must stay free for what may come."""
+        return self._popper.reserved if self._popper else 0
+
+    def offers(self, room: Callable[[], int]) -> Iterator[Offer]:
+        """What to claim, one after the other, as long as there is room."""
+        if self._popper is not None:
+            while (free := room()) > 0 and (taken := self._popper.take(free)):
+                yield Offer(taken[0], free, taken[1])
+        for queue in self.turns.take():
+            if (free := room()) <= 0:
+                return
+            offer = Offer(queue, free)
+            yield offer
+            if offer.got < free:
+                self.turns.is_dry(queue)
+
+    def attend(self) -> None:
+        """The database has been reached, perhaps again: listen to it. Raises its errors."""
+        self._ear.attend()
+
+    def hear(self) -> None:
+        """Find out which queues may hold something. Raises the database's errors."""
+        self.turns.hear()
+
+    def tend(self) -> None:
+        """Once a tick: see that no claimable job is overlooked. Raises the database's errors."""
+        if self._popper is not None:
+            paused = queues.paused()
+            self._popper.serve([name for name in self.turns.names if name not in paused])
+            if self._popper.tend():
+                self.turns.look_soon()
+
+    def wait(self) -> None:
+        """Nothing is to be had now: begin to wait for what comes."""
+        if self._popper is not None:
+            self._popper.wait(conf.options().tick)
+
+    def filenos(self) -> list[int]:
+        """The sockets of Redis on which something may come."""
+        return self._popper.filenos() if self._popper else []
+
+    def database_fileno(self) -> int | None:
+        """The socket of the database on which word may come."""
+        return self._ear.fileno()
+
+    def read(self, readable: set[int]) -> list[UUID]:
+        """Read what has come on the sockets of Redis; returns the ids of jobs that were cancelled."""
+        return self._popper.hear(readable) if self._popper else []
+
+    def close(self) -> None:
+        """Take nothing more."""
+        if self._popper is not None:
+            self._popper.close()

@@ -46,7 +46,7 @@ class Figure:
 
 def enqueue_one_by_one(jobs: int) -> float:
     """Jobs a second, one ordinary call after the other, in autocommit."""
-    _empty()
+    empty()
     begin = time.perf_counter()
     for number in range(jobs):
         tasks.sync_noop.enqueue(number, PAYLOAD)
@@ -55,7 +55,7 @@ def enqueue_one_by_one(jobs: int) -> float:
 
 def enqueue_many_calls(jobs: int, call: int = 5_000) -> float:
     """Jobs a second in calls of `call` jobs, the making of the calls included."""
-    _empty()
+    empty()
     begin = time.perf_counter()
     for start in range(0, jobs, call):
         enqueue_many(
@@ -70,15 +70,15 @@ def drain(task: Any, jobs: int, processes: int, concurrency: int, records: Path)
 
     Raises RuntimeError unless each job ran exactly once and is completed.
     """
-    _empty()
+    empty()
     for start in range(0, jobs, 5_000):
         enqueue_many(task.bind(n, PAYLOAD) for n in range(start, min(start + 5_000, jobs)))
-    _vacuum()
+    vacuum()
     records.unlink(missing_ok=True)
     arguments = ["--processes", str(processes), "--concurrency", str(concurrency), "--burst"]
-    with _worker(records, *arguments) as process:
+    with worker(records, *arguments) as process:
         process.wait(PATIENCE)
-    entries = _read(records)
+    entries = read(records)
     counts = Counter(number for number, *_ in entries)
     completed = Job.objects.filter(status="completed", attempt=1).count()
     if len(counts) != jobs or max(counts.values()) != 1 or completed != jobs:
@@ -109,10 +109,10 @@ def _start_time(command: list[str]) -> float:
 
 def pick_up(jobs: int, records: Path, every: float = 0.05) -> list[float]:
     """Milliseconds from the start of the enqueue call to the start of the function, workers idle."""
-    _empty()
+    empty()
     records.unlink(missing_ok=True)
     sent = {}
-    with _worker(records, "--processes", "2") as process:
+    with worker(records, "--processes", "2") as process:
         deadline = time.monotonic() + PATIENCE
         while Worker.objects.count() < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -122,21 +122,37 @@ def pick_up(jobs: int, records: Path, every: float = 0.05) -> list[float]:
             time.sleep(max(0.0, begin + number * every - time.monotonic()))
             sent[number] = time.monotonic_ns()
             tasks.sync_noop.enqueue(number, PAYLOAD)
-        while len(_read(records)) < jobs + warm_up and time.monotonic() < deadline:
+        while len(read(records)) < jobs + warm_up and time.monotonic() < deadline:
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE)
-    picked = {number: at for number, _, at, _ in _read(records)}
+    picked = {number: at for number, _, at, _ in read(records)}
     return [(picked[n] - sent[n]) / 1e6 for n in range(warm_up, jobs + warm_up)]
 
 
-def _empty() -> None:
-    Worker.objects.all().delete()
-    Job.objects.all().delete()
-    _vacuum()
+def empty() -> None:
+    """Begin anew: no jobs, no workers, and nothing in Redis."""
+    from django.db import connection
+
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("TRUNCATE jobqueue_job, jobqueue_joblog, jobqueue_worker")
+    else:
+        Worker.objects.all().delete()
+        Job.objects.all().delete()
+    forget_redis()
+    vacuum()
 
 
-def _vacuum() -> None:
+def forget_redis() -> None:
+    """Empty Redis, where it is used."""
+    if url := os.environ.get("JOBQUEUE_BENCH_REDIS"):
+        import redis
+
+        redis.Redis.from_url(url).flushdb()
+
+
+def vacuum() -> None:
     """What autovacuum would do in its own time, so that no round pays for the one before."""
     from django.db import connection
 
@@ -146,7 +162,8 @@ def _vacuum() -> None:
 
 
 @contextlib.contextmanager
-def _worker(records: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker(records: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A `runworker` whose jobs record themselves in that file."""
     command = [sys.executable, "-m", "django", "runworker", "--verbosity", "0", *arguments]
     environment = os.environ | {"JOBQUEUE_BENCH_RECORDS": str(records)}
     process = subprocess.Popen(command, env=environment)
@@ -158,7 +175,8 @@ def _worker(records: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]
             process.wait(60)
 
 
-def _read(records: Path) -> list[tuple[int, int, int, int]]:
+def read(records: Path) -> list[tuple[int, int, int, int]]:
+    """What the jobs have recorded so far."""
     if not records.exists():
         return []
     data = records.read_bytes()

@@ -1,6 +1,8 @@
 """The jobs that are measured: they do nothing but record that they ran, and when."""
 
+import asyncio
 import os
+import random
 import struct
 import time
 
@@ -30,3 +32,11 @@ def sync_noop(number: int, payload: dict[str, str]) -> None:
 async def async_noop(number: int, payload: dict[str, str]) -> None:
     """An async job, on the event loop."""
     _record(number)
+
+
+@task(max_attempts=10)
+async def payment(number: int, seconds: float) -> None:
+    """Waits for somebody else most of the time, and fails 3 in 10 times."""
+    await asyncio.sleep(seconds)
+    if random.random() < 0.3:
+        raise ConnectionError("the gateway did not answer")

@@ -1,7 +1,7 @@
 """Settings of the demo site, read from the environment.
 
 `DATABASE_URL`   where the jobs are kept; SQLite in `db.sqlite3` when not set
-`REDIS_URL`      adds the cache `redis`; none when not set
+`REDIS_URL`      adds the cache `redis`, which the queue uses; none when not set
 `SECRET_KEY`     needed unless DEBUG is on
 `DEBUG`          off when not set
 `ALLOWED_HOSTS`  comma-separated host names; with DEBUG, this machine's when not set
@@ -129,6 +129,8 @@ TASKS: dict[str, dict[str, Any]] = {
         "OPTIONS": {},
     },
 }
+if "redis" in CACHES:
+    TASKS["default"]["OPTIONS"] = {"redis": "redis"}
 if DEMO_FOLDER is not None:
     # Nobody should watch a demo wait: retries come after a second or so.
     TASKS["default"]["OPTIONS"] = {"backoff_base": 0.5, "backoff_max": 2.0}

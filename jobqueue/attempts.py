@@ -23,6 +23,13 @@ class Pair(NamedTuple):
     attempt: int
 
 
+class Place(NamedTuple):
+    """A place in a queue's line: behind all jobs of a higher priority, and of this one up to this id."""
+
+    priority: int
+    id: UUID
+
+
 @dataclass(slots=True)
 class Attempt:
     """One claim of a job: the part of its row that running it needs, and who may write its outcome."""

@@ -6,26 +6,66 @@ word comes that Redis does not know of something, and once in a while, whatever 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from jobqueue import conf, healing, queues
+from jobqueue.attempts import Attempt, Place
 from jobqueue.dispatch import Ear
 from jobqueue.ready import Line, Unreachable, breaker, shelf_on
 from jobqueue.ready.waiting import Bell, Waiter
 from jobqueue.turns import Turns
 
+#: Seconds for which a worker may claim behind the place where it left off. So long may a more
+#: urgent job have to wait behind others, while the queue gives all that a worker asks for.
+LEFT_OFF = 1.0
+
 
 @dataclass(slots=True)
 class Offer:
-    """What may be claimed: up to `limit` jobs of `queue`, with `ids` these. `got` is what the
-    claim came to, to be set by who makes it."""
+    """What may be claimed: up to `limit` jobs of `queue`; with `ids` these, with `behind` those
+    after a place in its line. Who has claimed notes what came of it."""
 
     queue: str
     limit: int
     ids: Sequence[UUID] | None = None
+    behind: Place | None = None
     got: int = 0
+    last: Place | None = None
+
+    def note(self, claimed: Sequence[Attempt]) -> None:
+        """These are the attempts that the claim began, in their order."""
+        self.got = len(claimed)
+        if claimed:
+            self.last = Place(claimed[-1].priority, claimed[-1].id)
+
+
+class LeftOff:
+    """Where the last claims of a worker ended, for as long as they come back full.
+
+    Rows that others have claimed stay in the index while somebody's old snapshot could see them,
+    and each scan from the front would walk over all of them.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[str, tuple[Place, float]] = {}
+
+    def of(self, queue: str) -> Place | None:
+        """Behind which place to claim from a queue; None for its front."""
+        place, until = self._places.get(queue, (None, 0.0))
+        return place if time.monotonic() < until else None
+
+    def note(self, offer: Offer) -> None:
+        """A claim has been made."""
+        if offer.got < offer.limit or offer.last is None:
+            self._places.pop(offer.queue, None)
+            return
+        until = time.monotonic() + LEFT_OFF
+        if offer.behind is not None:
+            until = self._places.get(offer.queue, (None, until))[1]
+        self._places[offer.queue] = offer.last, until
 
 
 class Popper:
@@ -143,6 +183,7 @@ class Supply:
         options = conf.options()
         self._ear = Ear(using, options.tick)
         self.turns = Turns(names, self._ear, grows=not names)
+        self._left_off = LeftOff()
         self._popper = Popper(options.redis) if options.redis else None
         if self._popper is not None:
             self._popper.serve(self.turns.names)
@@ -163,10 +204,14 @@ class Supply:
             while (free := room()) > 0 and (taken := self._popper.take(free)):
                 yield Offer(taken[0], free, taken[1])
         for queue in self.turns.take():
-            if (free := room()) <= 0:
-                return
-            offer = Offer(queue, free)
-            yield offer
+            while True:
+                if (free := room()) <= 0:
+                    return
+                offer = Offer(queue, free, behind=self._left_off.of(queue))
+                yield offer
+                self._left_off.note(offer)
+                if offer.behind is None or offer.got == free:
+                    break
             if offer.got < free:
                 self.turns.is_dry(queue)
 

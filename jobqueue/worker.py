@@ -16,6 +16,7 @@ import time
 from collections import deque
 from datetime import datetime
 from multiprocessing.connection import Connection
+from typing import Any
 from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
@@ -261,9 +262,9 @@ class Worker:
     def _claim(self) -> None:
         """Let the queues take turns until the slots are full or all queues are dry."""
         for offer in self._supply.offers(lambda: self._room() - self._supply.reserved):
-            offer.got = self._claim_from(offer)
+            self._claim_from(offer)
 
-    def _claim_from(self, offer: Offer) -> int:
+    def _claim_from(self, offer: Offer) -> None:
         self._board.begin_claim()
         try:
             attempts = self._settle_and_claim(offer)
@@ -276,13 +277,14 @@ class Worker:
             self._slots.start(run)
             self._served.add(offer.queue)
         self._started += len(runs)
-        return len(runs)
+        offer.note(attempts)
 
     def _settle_and_claim(self, offer: Offer) -> list[Attempt]:
-        wanted = (offer.queue, self._owner, self.name, offer.limit, offer.ids)
+        whose = (offer.queue, self._owner, self.name, offer.limit)
+        which: dict[str, Any] = {"ids": offer.ids, "behind": offer.behind}
         if self._unsettled:
             try:
-                exchange = lifecycle.exchange(self._unsettled, *wanted)
+                exchange = lifecycle.exchange(self._unsettled, *whose, **which)
             except (OperationalError, InterfaceError):
                 self._uncertain = True
                 raise
@@ -293,7 +295,7 @@ class Worker:
                 self._unsettled = exchange.rest
                 self._take_settled(exchange.settled)
                 return exchange.claimed
-        return lifecycle.claim(*wanted)
+        return lifecycle.claim(*whose, **which)
 
     def _take_note(self, note: Note) -> None:
         """Called in a slot: what a task says of itself waits here for the queue's connection."""

@@ -14,7 +14,7 @@ from django.db.models import F
 from django.db.models.functions import Coalesce
 
 from jobqueue import clock, conf, postgres
-from jobqueue.attempts import Attempt, Pair
+from jobqueue.attempts import Attempt, Pair, Place
 from jobqueue.clock import Moment
 from jobqueue.models import Job, Queue, Status, Worker
 
@@ -39,24 +39,26 @@ COLUMNS = (
 
 
 def claim(
-    queue: str, owner: UUID, worker: str, limit: int, ids: Sequence[UUID] | None = None
+    queue: str,
+    owner: UUID,
+    worker: str,
+    limit: int,
+    *,
+    ids: Sequence[UUID] | None = None,
+    behind: Place | None = None,
 ) -> list[Attempt]:
-    """Lease up to `limit` claimable jobs of `queue` to `owner`, most urgent and then oldest first;
-    with `ids`, those of these jobs that can be claimed from it.
+    """Lease up to `limit` claimable jobs of `queue` to `owner`, most urgent and then oldest first.
 
-    Counts the attempt in the same statement. Rows that another transaction holds are passed over.
+    With `ids`, those of these jobs that can be claimed from it; with `behind`, those of that place's
+    priority that come after it. Counts the attempt in the same statement. Rows that another
+    transaction holds are passed over.
     """
     options = conf.options()
-    if limit <= 0 or (ids is not None and not ids):
+    using, wanted = options.database, postgres.Wanted(queue, limit, ids, behind)
+    if wanted.is_nothing:
         return []
-    using, lease = options.database, options.lease
-    if not postgres.serves(using):
-        rows = _claim_plainly(using, queue, owner, worker, limit, lease, ids)
-    elif ids is None:
-        rows = postgres.claim(using, queue, owner, worker, limit, lease)
-    else:
-        rows = postgres.claim_these(using, ids, queue, owner, worker, lease)
-    return attempts(rows, owner, worker)
+    take = postgres.claim if postgres.serves(using) else _claim_plainly
+    return attempts(take(using, wanted, owner, worker, options.lease), owner, worker)
 
 
 def attempts(rows: Iterable[Sequence[Any]], owner: UUID, worker: str) -> list[Attempt]:
@@ -67,14 +69,9 @@ def attempts(rows: Iterable[Sequence[Any]], owner: UUID, worker: str) -> list[At
 
 
 def _claim_plainly(
-    using: str,
-    queue: str,
-    owner: UUID,
-    worker: str,
-    limit: int,
-    lease: float,
-    ids: Sequence[UUID] | None,
+    using: str, wanted: postgres.Wanted, owner: UUID, worker: str, lease: float
 ) -> list[tuple[Any, ...]]:
+    queue, behind = wanted.queue, wanted.behind
     jobs = Job.objects.using(using)
     with transaction.atomic(using):
         now = clock.now(using)
@@ -82,12 +79,14 @@ def _claim_plainly(
         if row is not None and row.is_paused(now):
             return []
         claimable = jobs.filter(status=Status.QUEUED, queue_name=queue)
-        if ids is not None:
-            claimable = claimable.filter(pk__in=ids)
+        if wanted.ids is not None:
+            claimable = claimable.filter(pk__in=wanted.ids)
+        elif behind is not None:
+            claimable = claimable.filter(priority=behind.priority, pk__gt=behind.id)
         chosen = list(
             claimable.select_for_update(skip_locked=True, no_key=True)
             .order_by("-priority", "id")
-            .values_list("pk", flat=True)[:limit]
+            .values_list("pk", flat=True)[: wanted.limit]
         )
         if not chosen:
             return []

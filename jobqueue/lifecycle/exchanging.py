@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db import transaction
 
 from jobqueue import conf, postgres
-from jobqueue.attempts import Attempt, Ending, Outcome
+from jobqueue.attempts import Attempt, Ending, Outcome, Place
 from jobqueue.lifecycle.claiming import attempts, claim
 from jobqueue.lifecycle.settling import Settled, settle
 from jobqueue.models import Status
@@ -31,22 +31,23 @@ def exchange(
     owner: UUID,
     worker: str,
     limit: int,
+    *,
     ids: Sequence[UUID] | None = None,
+    behind: Place | None = None,
 ) -> Exchange:
     """`settle` and `claim` at once. All of it is committed, or, if it raises, nothing."""
     options = conf.options()
-    using = options.database
+    using, wanted = options.database, postgres.Wanted(queue, limit, ids, behind)
     completed = [outcome for outcome in outcomes if outcome.ending is Ending.COMPLETED]
-    nothing_to_claim = limit <= 0 or (ids is not None and not ids)
     if not postgres.serves(using):
         with transaction.atomic(using):
             settled = settle(outcomes)
-            return Exchange(settled, claimed=claim(queue, owner, worker, limit, ids))
-    if not completed or nothing_to_claim:
-        return Exchange(Settled(), list(outcomes), claim(queue, owner, worker, limit, ids))
-    done, rows = postgres.exchange(
-        using, completed, queue, owner, worker, limit, options.lease, ids
-    )
+            claimed = claim(queue, owner, worker, limit, ids=ids, behind=behind)
+            return Exchange(settled, claimed=claimed)
+    if not completed or wanted.is_nothing:
+        claimed = claim(queue, owner, worker, limit, ids=ids, behind=behind)
+        return Exchange(Settled(), list(outcomes), claimed)
+    done, rows = postgres.exchange(using, completed, wanted, owner, worker, options.lease)
     written = [(each, Status.COMPLETED) for each in completed if each.attempt.pair in done]
     rest = [each for each in outcomes if each.attempt.pair not in done]
     return Exchange(Settled(written), rest, attempts(rows, owner, worker))

@@ -11,12 +11,12 @@ from django.db import connections
 
 from jobqueue.postgres.inserting import insert
 from jobqueue.postgres.locking import extend_alone, is_lock_timeout, patiently, want, wanted
-from jobqueue.postgres.moving import claim, claim_these, complete, exchange
+from jobqueue.postgres.moving import Wanted, claim, complete, exchange
 from jobqueue.postgres.notifying import notify
 
 __all__ = [
+    "Wanted",
     "claim",
-    "claim_these",
     "complete",
     "exchange",
     "extend_alone",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from jobqueue.postgres.statements import Column, Statement, array, documents, nu
 from jobqueue.values import dumps
 
 if TYPE_CHECKING:
-    from jobqueue.attempts import Outcome
+    from jobqueue.attempts import Outcome, Place
 
 # Parts of statements. Parameters are numbered by their place, so a part's come where the part does.
 
@@ -37,6 +38,16 @@ _FIRST = f"""
     WHERE status = 'queued' AND queue_name = %s
         AND {_NOT_PAUSED}
     ORDER BY priority DESC, id
+    LIMIT %s
+    FOR NO KEY UPDATE SKIP LOCKED"""
+
+# Equality comes first, so that the index is entered at the place itself: a comparison of rows
+# would walk over everything before it.
+_BEHIND = f"""
+    SELECT id FROM jobqueue_job
+    WHERE status = 'queued' AND queue_name = %s AND priority = %s AND id > %s
+        AND {_NOT_PAUSED}
+    ORDER BY id
     LIMIT %s
     FOR NO KEY UPDATE SKIP LOCKED"""
 
@@ -84,10 +95,14 @@ FROM done
 UNION ALL SELECT * FROM claimed"""
 
 CLAIM = Statement(_LEASE + _FIRST + _ATTEMPT)
+CLAIM_BEHIND = Statement(_LEASE + _BEHIND + _ATTEMPT)
 CLAIM_THESE = Statement(_LEASE + _THESE + _ATTEMPT)
 COMPLETE = Statement(f"WITH {_HELD}{_DONE}")
 EXCHANGE = Statement(
     f"WITH {_HELD}, done AS ({_DONE}), claimed AS ({_LEASE}{_FIRST}{_ATTEMPT}){_BOTH}"
+)
+EXCHANGE_BEHIND = Statement(
+    f"WITH {_HELD}, done AS ({_DONE}), claimed AS ({_LEASE}{_BEHIND}{_ATTEMPT}){_BOTH}"
 )
 EXCHANGE_THESE = Statement(
     f"WITH {_HELD}, done AS ({_DONE}), claimed AS ({_LEASE}{_THESE}{_ATTEMPT}){_BOTH}"
@@ -117,20 +132,45 @@ Params = tuple[bytes | None, ...]
 Done = set[tuple[UUID, int]]
 
 
-def claim(
-    using: str, queue: str, owner: UUID, worker: str, limit: int, lease: float
-) -> list[Claimed]:
-    """Lease the first `limit` claimable jobs of `queue`; returns the columns of an Attempt."""
-    params = (*_lease(owner, worker, lease), *_first(queue, limit))
-    return query(connections[using], CLAIM, params, _CLAIMED)
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to claim: the first `limit` jobs of `queue`, those `behind` a place of its line, or,
+    with `ids`, these."""
+
+    queue: str
+    limit: int
+    ids: Sequence[UUID] | None = None
+    behind: Place | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no job can be meant."""
+        return self.limit <= 0 or (self.ids is not None and not self.ids)
+
+    @property
+    def params(self) -> Params:
+        """What the statement for it takes, after the lease."""
+        queue = self.queue.encode()
+        if self.ids is not None:
+            return array(self.ids), queue, queue
+        limit = b"%d" % self.limit
+        if self.behind is not None:
+            place = self.behind
+            return queue, b"%d" % place.priority, place.id.hex.encode(), queue, limit
+        return queue, queue, limit
 
 
-def claim_these(
-    using: str, ids: Sequence[UUID], queue: str, owner: UUID, worker: str, lease: float
-) -> list[Claimed]:
-    """Lease those of the jobs `ids` that can be claimed from `queue`."""
-    params = (*_lease(owner, worker, lease), *_these(ids, queue))
-    return query(connections[using], CLAIM_THESE, params, _CLAIMED)
+def claim(using: str, wanted: Wanted, owner: UUID, worker: str, lease: float) -> list[Claimed]:
+    """Lease the wanted jobs; returns the columns of an Attempt."""
+    statement = _for(wanted, CLAIM, CLAIM_BEHIND, CLAIM_THESE)
+    params = (*_lease(owner, worker, lease), *wanted.params)
+    return query(connections[using], statement, params, _CLAIMED)
+
+
+def _for(wanted: Wanted, first: Statement, behind: Statement, these: Statement) -> Statement:
+    if wanted.ids is not None:
+        return these
+    return first if wanted.behind is None else behind
 
 
 def complete(using: str, outcomes: Sequence[Outcome]) -> Done:
@@ -144,33 +184,21 @@ def complete(using: str, outcomes: Sequence[Outcome]) -> Done:
 def exchange(
     using: str,
     outcomes: Sequence[Outcome],
-    queue: str,
+    wanted: Wanted,
     owner: UUID,
     worker: str,
-    limit: int,
     lease: float,
-    ids: Sequence[UUID] | None = None,
 ) -> tuple[Done, list[Claimed]]:
-    """`complete` and `claim`, or with `ids` `claim_these`, in one statement and one commit."""
-    params = (*_outcomes(outcomes), *_lease(owner, worker, lease))
-    if ids is None:
-        rows = query(connections[using], EXCHANGE, (*params, *_first(queue, limit)), _CLAIMED)
-    else:
-        rows = query(connections[using], EXCHANGE_THESE, (*params, *_these(ids, queue)), _CLAIMED)
+    """`complete` and `claim` in one statement and one commit."""
+    statement = _for(wanted, EXCHANGE, EXCHANGE_BEHIND, EXCHANGE_THESE)
+    params = (*_outcomes(outcomes), *_lease(owner, worker, lease), *wanted.params)
+    rows = query(connections[using], statement, params, _CLAIMED)
     done = {(row[0], row[6]) for row in rows if row[1] is None}
     return done, [row for row in rows if row[1] is not None]
 
 
 def _lease(owner: UUID, worker: str, lease: float) -> Params:
     return owner.hex.encode(), number(lease), worker.encode()
-
-
-def _first(queue: str, limit: int) -> Params:
-    return queue.encode(), queue.encode(), b"%d" % limit
-
-
-def _these(ids: Sequence[UUID], queue: str) -> Params:
-    return array(ids), queue.encode(), queue.encode()
 
 
 def _outcomes(outcomes: Sequence[Outcome]) -> Params:

@@ -16,8 +16,13 @@ logger = logging.getLogger("jobqueue")
 
 #: Seconds that connecting, or an answer, may take. A call waits for each once at most.
 TIMEOUT = 0.25
+#: Seconds without use after which a server may have hung up.
+IDLE = 1.0
 #: Seconds for which nobody asks after a failure; then one call finds out whether Redis is back.
 PAUSE = 1.0
+
+#: Seconds without a failure after which it is said that Redis works again.
+SETTLED = 3.0
 
 Command = Sequence[str | bytes | int | float]
 
@@ -36,6 +41,8 @@ class Breaker:
 
     def __init__(self) -> None:
         self._open_until = 0.0
+        self._failed_at = 0.0
+        self._has_said_so = False
         self.failing = False
 
     def allows(self) -> bool:
@@ -50,16 +57,20 @@ class Breaker:
 
     def note_failure(self, error: Exception) -> None:
         """Redis has failed: no calls for a while."""
-        was_failing, self.failing = self.failing, True
-        self._open_until = time.monotonic() + PAUSE
+        has_said_so, self._has_said_so = self._has_said_so, True
+        self.failing = True
+        self._failed_at = time.monotonic()
+        self._open_until = self._failed_at + PAUSE
         # Last: a handler takes its time, in which other threads fail as well.
-        if not was_failing:
+        if not has_said_so:
             logger.warning("Redis does not work, so jobs go by the database alone: %s", error)
 
     def note_success(self) -> None:
         """Redis has answered."""
-        was_failing, self.failing = self.failing, False
-        if was_failing:
+        self.failing = False
+        # One that only takes no writes answers every other question.
+        if self._has_said_so and time.monotonic() - self._failed_at >= SETTLED:
+            self._has_said_so = False
             logger.info("Redis works again.")
 
 
@@ -71,6 +82,7 @@ class Line:
         self._breaker = breaker
         self._connection: Any = None
         self._owed = 0
+        self._used_at = 0.0
 
     def ask(self, *commands: Command) -> list[Any]:
         """Send the commands together and return their answers.
@@ -121,6 +133,8 @@ class Line:
             raise Unreachable("Redis has just failed and is left alone for a moment")
         if self._owed:
             self._receive()  # what was posted; it is not for who asks now
+        if self._has_been_left():
+            self.close()
         try:
             if self._connection is None:
                 self._connection = connect(self._alias)
@@ -128,8 +142,19 @@ class Line:
             packed = self._connection.pack_commands(commands)
             self._connection.send_packed_command(packed, check_health=False)
             self._owed += len(commands)
+            self._used_at = time.monotonic()
         except BaseException as error:
             self._give_up(error)
+
+    def _has_been_left(self) -> bool:
+        """Whether the server has hung up while nobody used the line, as some do after a while."""
+        if self._connection is None or time.monotonic() - self._used_at < IDLE:
+            return False
+        try:
+            # Nothing is owed, so what there is to read is the end.
+            return bool(self._connection.can_read(0))
+        except Exception:
+            return True
 
     def _receive(self) -> list[Any]:
         answers = []

@@ -9,7 +9,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from jobqueue import lifecycle
-from jobqueue.attempts import Ending
+from jobqueue.attempts import Ending, Place
 from jobqueue.models import Job, Queue, Status
 from tests.factories import JobFactory, QueueFactory, ago, now
 from tests.lifecycle.acts import (
@@ -39,6 +39,20 @@ class TestWhatIsClaimed:
         expected = sorted(jobs, key=lambda job: (-job.priority, job.pk))
         assert claim(3) == ids(expected[:3])
         assert claim(100) == ids(expected[3:])
+
+    def test_behind_a_place_in_the_line(self):
+        jobs = [JobFactory(priority=priority) for priority in (5, 0, 0, 5, 0, -5)]
+        found = lifecycle.claim("default", uuid.uuid4(), WORKER, 10, behind=Place(0, jobs[1].pk))
+        assert ids(found) == [jobs[2].pk, jobs[4].pk]
+        assert claim() == [jobs[0].pk, jobs[3].pk, jobs[1].pk, jobs[5].pk]
+
+    def test_these_and_no_others(self):
+        one, _, three = JobFactory.create_batch(3)
+        elsewhere, gone = JobFactory(queue_name="other"), JobFactory(completed=True)
+        wanted = [three.pk, elsewhere.pk, gone.pk, uuid.uuid4(), one.pk]
+        found = lifecycle.claim("default", uuid.uuid4(), WORKER, 10, ids=wanted)
+        assert ids(found) == [one.pk, three.pk]
+        assert lifecycle.claim("default", uuid.uuid4(), WORKER, 10, ids=[]) == []
 
     def test_no_more_than_the_limit(self):
         JobFactory.create_batch(5)

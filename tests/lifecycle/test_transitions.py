@@ -235,9 +235,11 @@ STATEMENTS = {
     "INSERT_MANY_KEYED",
     "COPY",
     "CLAIM",
+    "CLAIM_BEHIND",
     "CLAIM_THESE",
     "COMPLETE",
     "EXCHANGE",
+    "EXCHANGE_BEHIND",
     "EXCHANGE_THESE",
 }
 

@@ -1,8 +1,10 @@
-"""`make bench`: measure, print a table, and write benchmarks/RESULTS.md.
+"""`make bench`: measure, print tables, and write benchmarks/RESULTS.md and a chart.
 
-    python -m benchmarks [--rounds 3] [--quick] [--only postgres|sqlite] [--no-write]
+    python -m benchmarks [--rounds 3] [--quick] [--only postgres,redis,sqlite,loads,peers] [--no-write]
+        [--finished 1000000]
 
-On a private PostgreSQL with fsync on (or the one in DATABASE_URL), then on SQLite.
+On a private PostgreSQL with fsync on (or the one in DATABASE_URL), there without and with a private Redis
+(or the one in REDIS_URL), then on SQLite; then with tables that are not empty; then other queues.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+
+
+PARTS = ("postgres", "redis", "sqlite", "loads", "peers")
 
 
 def main() -> None:
@@ -29,56 +34,149 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each figure (default: 3)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the jobs: a smoke test")
-    parser.add_argument("--only", choices=["postgres", "sqlite"])
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS))
     parser.add_argument("--no-write", action="store_true", help="leave RESULTS.md as it is")
+    parser.add_argument(
+        "--finished",
+        type=int,
+        default=1_000_000,
+        help="finished rows in the table of that load (default: 1,000,000)",
+    )
     parser.add_argument("--measure", metavar="TITLE", help=argparse.SUPPRESS)
+    parser.add_argument("--load", metavar="TITLE", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if unknown := set(options.only) - set(PARTS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     if options.measure:
         measure(options.measure, options.rounds, options.quick)
-        return
-    sections = [
-        section
-        for title, url in databases(options.only)
-        if (section := run_in_process(title, url, options.rounds, options.quick))
-    ]
-    text = "\n".join([heading(options.rounds, options.quick), *sections])
+    elif options.load:
+        measure_loads(options.load, options.quick, options.finished)
+    else:
+        report(options)
+
+
+def report(options: argparse.Namespace) -> None:
+    """Everything that was asked for, each part in a process of its own."""
+    # On a disk: in memory fsync would cost nothing.
+    os.environ.setdefault("TMPDIR", tempfile.gettempdir())
+    sections = [heading(options.rounds, options.quick)]
+    same = ["--rounds", str(options.rounds), *(["--quick"] if options.quick else [])]
+    same += ["--finished", str(options.finished)]
+    if {"postgres", "redis", "loads", "peers"} & set(options.only):
+        with private_postgres() as url, private_redis() as redis_url:
+            if "postgres" in options.only:
+                sections.append(in_process(["--measure", "PostgreSQL", *same], url))
+            if "redis" in options.only and redis_url:
+                title = "PostgreSQL and Redis"
+                sections.append(in_process(["--measure", title, *same], url, redis_url))
+            if "loads" in options.only:
+                sections.append(in_process(["--load", "PostgreSQL", *same], url))
+                if redis_url:
+                    title = "PostgreSQL and Redis"
+                    sections.append(in_process(["--load", title, *same], url, redis_url))
+            if "peers" in options.only and redis_url:
+                from benchmarks import peers
+
+                sections.append(peers.report(url, redis_url, options.rounds))
+    if "sqlite" in options.only:
+        with tempfile.TemporaryDirectory(prefix="jobqueue-bench-") as folder:
+            url = f"sqlite:///{folder}/bench.sqlite3"
+            sections.append(in_process(["--measure", "SQLite", *same], url))
+    text = "\n".join([*sections, (HERE / "NOTES.md").read_text()])
     print("\n" + text)
     if not options.no_write and not options.quick:
         (HERE / "RESULTS.md").write_text(text)
         print(f"Written to {HERE / 'RESULTS.md'}.")
 
 
-def databases(only: str | None) -> Iterator[tuple[str, str]]:
-    """The databases to measure on, each running while it is."""
-    # On a disk: in memory fsync would cost nothing.
-    os.environ.setdefault("TMPDIR", tempfile.gettempdir())
-    with ExitStack() as stack:
-        if only != "sqlite":
-            url = os.environ.get("DATABASE_URL", "")
-            if not url.startswith("postgres"):
-                from tests.servers import PrivatePostgres
+@contextmanager
+def private_postgres() -> Iterator[str]:
+    """The URL of a PostgreSQL: the one in DATABASE_URL, else one of our own, on a disk."""
+    if (url := os.environ.get("DATABASE_URL", "")).startswith("postgres"):
+        yield url
+        return
+    from tests.servers import PrivatePostgres
 
-                server = PrivatePostgres(
-                    fsync="on", full_page_writes="on", shared_buffers="256MB", max_wal_size="1GB"
-                )
-                url = stack.enter_context(server).url
-            yield "PostgreSQL", url
-        if only != "postgres":
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="jobqueue-bench-"))
-            yield "SQLite", f"sqlite:///{folder}/bench.sqlite3"
+    with PrivatePostgres(
+        fsync="on", full_page_writes="on", shared_buffers="256MB", max_wal_size="1GB"
+    ) as server:
+        yield server.url
 
 
-def run_in_process(title: str, url: str, rounds: int, quick: bool) -> str:
-    """Measure in a process of its own, whose Django knows this database."""
+@contextmanager
+def private_redis() -> Iterator[str | None]:
+    """The URL of a Redis that keeps a log on disk, as it would in earnest; None without one."""
+    if url := os.environ.get("REDIS_URL"):
+        yield url
+        return
+    from tests.servers import PrivateRedis, ServerUnavailable
+
+    try:
+        server = PrivateRedis(appendonly="yes", appendfsync="everysec")
+    except ServerUnavailable as error:
+        print(f"Without Redis: {error}", file=sys.stderr)
+        yield None
+        return
+    with server:
+        yield server.url
+
+
+def in_process(arguments: list[str], url: str, redis_url: str = "") -> str:
+    """Measure in a process of its own, whose Django knows these servers."""
     environment = os.environ | {
         "DATABASE_URL": url,
+        "JOBQUEUE_BENCH_REDIS": redis_url,
         "DJANGO_SETTINGS_MODULE": "benchmarks.settings",
         "PYTHONPATH": str(HERE.parent),
     }
-    command = [sys.executable, "-m", "benchmarks", "--measure", title, "--rounds", str(rounds)]
-    command += ["--quick"] if quick else []
+    command = [sys.executable, "-m", "benchmarks", *arguments]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout
+
+
+def measure_loads(title: str, quick: bool, finished: int) -> None:
+    """What the drain of async jobs comes to when the table is not empty, as a section."""
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    from benchmarks import figures, loads
+
+    call_command("migrate", verbosity=0)
+    url = os.environ["DATABASE_URL"].replace("postgres://", "postgresql://", 1)
+    scale = 0.1 if quick else 1.0
+    print(f"## {title}, when the table is not empty\n")
+    print("Async no-op jobs, 2 processes x 100 slots, one measurement each.\n")
+    print("| load | measured | wanted |")
+    print("|---|---|---|")
+
+    def line(load: str, value: str, wanted: str) -> None:
+        print(f"| {load} | {value} | {wanted} |", flush=True)
+        print(f"{title}: {load}: {value}", file=sys.stderr, flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="jobqueue-bench-") as folder:
+        records = Path(folder) / "records"
+        rates = [loads.plain_rate(records) for _ in range(3)]
+        plain = statistics.median(rates)
+        line("none: 20,000 jobs alone", f"{plain:,.0f} jobs/s", "")
+        jobs = int(300_000 * scale)
+        part = loads.under_a_snapshot(url, records, jobs)
+        load = f"a snapshot held open, {jobs:,} jobs: the last 10,000 against the first"
+        line(load, f"{part:.0%}", "80 %")
+        rows = int(finished * scale)
+        part = loads.among_finished(url, records, plain, rows)
+        line(f"{rows:,} finished rows", f"{part:.0%}", "90 %")
+        rows = int(1_000_000 * scale)
+        part = loads.among_queued(url, records, plain, rows)
+        line(f"{rows:,} queued", f"{part:.0%}", "85 %")
+        part = loads.among_later(url, records, int(100_000 * scale))
+        line("2,000 ready among 100,000 due tomorrow", f"{part:.0%}", "90 %")
+        line(
+            "idle memory, supervisor and 2 workers", f"{loads.idle_memory(records):.0f} MB", "60 MB"
+        )
+        figures.empty()
+    print()
 
 
 def measure(title: str, rounds: int, quick: bool) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from django.db.models import Q
 
@@ -98,3 +98,10 @@ def _everything() -> Iterator[list[Ready]]:
         while page := first(name, PAGE, after=after):
             yield page
             after = page[-1]
+
+
+def still_claimable(ids: Collection[UUID], queue: str) -> list[Ready]:
+    """Those of the jobs that can be claimed from `queue`."""
+    jobs = Job.objects.using(conf.options().database)
+    rows = jobs.filter(pk__in=ids, status=Status.QUEUED, queue_name=queue)
+    return [Ready(*row) for row in rows.values_list("id", "queue_name", "priority")]

@@ -36,8 +36,7 @@ class Slots:
         self.deadlines = Deadlines(self.running)
         self._wake = wake
         self._ended: deque[tuple[Run, Outcome]] = deque()
-        self._idle: list[_Thread] = []
-        self._threads: list[_Thread] = []
+        self._pool = _Pool(self._run_in_thread)
         self._loop: _Loop | None = None
         self._is_async: dict[str, bool] = {}
 
@@ -59,8 +58,7 @@ class Slots:
             self._start_on_loop(run)
             return
         # A path not seen yet goes to a thread: the import may take its time, and may be async.
-        thread = self._idle.pop() if self._idle else self._new_thread()
-        thread.inbox.put(run)
+        self._pool.start(run)
 
     def take_ended(self) -> list[tuple[Run, Outcome]]:
         """The runs that have ended since the last call, whose slots are free again."""
@@ -74,24 +72,16 @@ class Slots:
     def close(self) -> None:
         """Let idle threads go. Those that still run user code end with the process."""
         self.deadlines.close()
-        for thread in self._threads:
-            thread.inbox.put(None)
+        self._pool.close()
         if self._loop is not None:
             self._loop.close()
 
-    def _new_thread(self) -> _Thread:
-        thread = _Thread(self._run_in_thread, len(self._threads) + 1)
-        self._threads.append(thread)
-        thread.start()
-        return thread
-
-    def _run_in_thread(self, thread: _Thread, run: Run) -> None:
+    def _run_in_thread(self, run: Run) -> None:
         """In a slot's thread: run the job, or find that it belongs on the event loop."""
         path = run.attempt.task_path
         try:
             if path not in self._is_async and is_async(path):
                 self._is_async[path] = True
-                self._idle.append(thread)
                 self._start_on_loop(run)
                 return
             # In a context of its own, so that a language or time zone that the task activates
@@ -100,7 +90,6 @@ class Slots:
         except BaseException as error:  # whatever it was, the slot must be free again
             logger.exception("Job %s could not be run.", run.attempt.id)
             outcome = broken(run, error)
-        self._idle.append(thread)
         self._end(run, outcome)
 
     def _start_on_loop(self, run: Run) -> None:
@@ -113,17 +102,80 @@ class Slots:
         self._wake()
 
 
-class _Thread(threading.Thread):
-    """One slot's thread; made when a sync job first needs it, kept for the next."""
+class _Pool:
+    """The slots' threads; each is made when a sync job first needs it, and kept for the next.
 
-    def __init__(self, work: Callable[[_Thread, Run], None], number: int) -> None:
-        super().__init__(name=f"jobqueue-slot-{number}", daemon=True)
-        self.inbox: SimpleQueue[Run | None] = SimpleQueue()
+    A job that is started wakes one thread, and that one, before it begins, the next if more jobs
+    wait. So jobs run side by side as soon as one of them waits for something; but a row of short
+    ones is run by the thread that is there, and costs no change of threads each.
+    """
+
+    def __init__(self, work: Callable[[Run], None]) -> None:
         self._work = work
+        self._lock = threading.Lock()
+        self._waiting: deque[Run] = deque()
+        self._idle: list[_Thread] = []
+        self._threads: list[_Thread] = []
+        self._waking = False  # a thread has been woken and has not looked yet
+
+    def start(self, run: Run) -> None:
+        """Have a run begin in a thread."""
+        with self._lock:
+            self._waiting.append(run)
+            thread = self._next()
+        if thread is not None:
+            thread.wake()
+
+    def close(self) -> None:
+        """Let idle threads go."""
+        for thread in self._threads:
+            thread.inbox.put(False)
+
+    def _next(self) -> _Thread | None:
+        """The thread to wake, if one has to be. To be called with the lock held."""
+        if self._waking or not self._waiting:
+            return None
+        self._waking = True
+        if self._idle:
+            return self._idle.pop()
+        thread = _Thread(self._turn, len(self._threads) + 1)
+        self._threads.append(thread)
+        return thread
+
+    def _turn(self, thread: _Thread) -> None:
+        """In a thread that has been woken: run what waits."""
+        with self._lock:
+            self._waking = False
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._idle.append(thread)
+                    return
+                run = self._waiting.popleft()
+                following = self._next()
+            if following is not None:
+                following.wake()
+            self._work(run)
+            del run  # an idle thread keeps no job's arguments
+
+
+class _Thread(threading.Thread):
+    """One slot's thread."""
+
+    def __init__(self, turn: Callable[[_Thread], None], number: int) -> None:
+        super().__init__(name=f"jobqueue-slot-{number}", daemon=True)
+        self.inbox: SimpleQueue[bool] = SimpleQueue()
+        self._turn = turn
+
+    def wake(self) -> None:
+        """Have it look for work."""
+        self.inbox.put(True)
+        if self.ident is None:
+            self.start()
 
     def run(self) -> None:
-        while (run := self.inbox.get()) is not None:
-            self._work(self, run)
+        while self.inbox.get():
+            self._turn(self)
         connections.close_all()
 
 

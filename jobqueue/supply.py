@@ -18,6 +18,10 @@ from jobqueue.ready import Line, Unreachable, breaker, shelf_on
 from jobqueue.ready.waiting import Bell, Waiter
 from jobqueue.turns import Turns
 
+#: The most ids that a worker takes ahead of the slots that are free, while they go fast.
+AHEAD = 100
+#: Seconds after which it gives back what it has taken ahead and has found no slot for.
+KEPT = 0.05
 #: Seconds for which a worker may claim behind the place where it left off. So long may a more
 #: urgent job have to wait behind others, while the queue gives all that a worker asks for.
 LEFT_OFF = 1.0
@@ -78,7 +82,10 @@ class Popper:
         self._bell = Bell(shelf_on(Line(alias, self._breaker)))
         self._names: list[str] = []
         self._dry: set[str] = set()
-        self._caught: list[tuple[str, list[UUID]]] = []
+        # What came while it was waited for, or was taken ahead, by queue.
+        self._stock: dict[str, list[UUID]] = {}
+        self._stocked_at = 0.0
+        self._ahead = 0
 
     @property
     def works(self) -> bool:
@@ -93,7 +100,12 @@ class Popper:
     @property
     def has_more(self) -> bool:
         """Whether there may be something to take at once."""
-        return bool(self._caught) or (self.works and not self._dry.issuperset(self._names))
+        return bool(self._stock) or (self.works and not self._dry.issuperset(self._names))
+
+    @property
+    def give_back_at(self) -> float:
+        """When (time.monotonic) to `give_back` what is still in stock."""
+        return self._stocked_at + KEPT if self._stock else float("inf")
 
     def serve(self, names: Sequence[str]) -> None:
         """Take from these queues."""
@@ -103,28 +115,52 @@ class Popper:
 
     def take(self, count: int) -> tuple[str, list[UUID]] | None:
         """A queue and the next ids of it, up to `count`; None if there are none just now."""
-        if self._caught:
-            return self._caught.pop()
+        if self._stock:
+            return self._take_from_stock(count)
         while self.works and not self._dry.issuperset(self._names):
             name = self._names[0]
             self._names.append(self._names.pop(0))
             if name in self._dry:
                 continue
+            now = time.monotonic()
+            # Each trip to Redis costs as much as a claim. While ids go as fast as they come, more
+            # are taken than there is room for.
+            self._ahead = min(AHEAD, 2 * self._ahead + 1) if now < self._stocked_at + KEPT else 0
             try:
-                ids, taken = self._shelf.pop(name, count)
+                ids, taken = self._shelf.pop(name, count + self._ahead)
             except Unreachable:
                 # If only the key is another's: not before the tick has put that right.
                 self._dry.add(name)
                 return None
-            if taken < count:
+            if taken < count + self._ahead:
                 self._dry.add(name)
             if ids:
-                return name, ids
+                self._stock[name] = ids
+                self._stocked_at = now
+                return self._take_from_stock(count)
         return None
+
+    def _take_from_stock(self, count: int) -> tuple[str, list[UUID]]:
+        name, ids = next(iter(self._stock.items()))
+        taken, rest = ids[:count], ids[count:]
+        if rest:
+            self._stock[name] = rest
+        else:
+            del self._stock[name]
+        return name, taken
+
+    def give_back(self) -> None:
+        """Put what has found no slot back in line, for other workers. Raises the database's errors."""
+        stock, self._stock, self._ahead = self._stock, {}, 0
+        for name, ids in stock.items():
+            try:
+                self._shelf.push(healing.still_claimable(ids, name))
+            except Unreachable:
+                return  # they are found again by who looks at the database
 
     def wait(self, seconds: float) -> None:
         """Begin to wait for the next id, if nothing is to be had at once."""
-        if self._waiter.is_waiting or self._caught or not self._names or not self.works:
+        if self._waiter.is_waiting or self._stock or not self._names or not self.works:
             return
         try:
             self._waiter.start(self._names, seconds)
@@ -145,7 +181,8 @@ class Popper:
                     queue, ids = answer
                     self._dry.discard(queue)
                     if ids:
-                        self._caught.append((queue, ids))
+                        self._stock.setdefault(queue, []).extend(ids)
+                        self._stocked_at = time.monotonic()
             elif self._waiter.is_overdue:
                 self._waiter.stop()
             if self._bell.fileno() in readable:
@@ -169,9 +206,8 @@ class Popper:
             return 0
 
     def close(self) -> None:
-        """Hang up, and leave what was caught to others."""
-        for line in (self._shelf.line,):
-            line.close()
+        """Hang up."""
+        self._shelf.line.close()
         self._waiter.stop()
         self._bell.turn_off()
 
@@ -235,6 +271,16 @@ class Supply:
         """Nothing is to be had now: begin to wait for what comes."""
         if self._popper is not None:
             self._popper.wait(conf.options().tick)
+
+    @property
+    def give_back_at(self) -> float:
+        """When (time.monotonic) to give back what was taken ahead and has found no slot."""
+        return self._popper.give_back_at if self._popper else float("inf")
+
+    def give_back(self) -> None:
+        """Leave to others what was taken ahead. Raises the database's errors."""
+        if self._popper is not None:
+            self._popper.give_back()
 
     def filenos(self) -> list[int]:
         """The sockets of Redis on which something may come."""

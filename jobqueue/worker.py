@@ -158,6 +158,8 @@ class Worker:
         self._hear()
         if self._notes or self._unsettled or self._wants_jobs():
             self._link.reach(self._exchange)
+        if time.monotonic() >= self._supply.give_back_at:
+            self._link.reach(self._supply.give_back)
         elif self._link.broken:
             self._link.reach(self._introduce)
 
@@ -330,7 +332,7 @@ class Worker:
         elif work or self._slots.has_ended:
             return
         else:
-            until = min(until, self._supply.turns.next_moment(now))
+            until = min(until, self._supply.turns.next_moment(now), self._supply.give_back_at)
             if self._state == WorkerRow.State.RUNNING and self._room() > 0:
                 self._supply.wait()
         timeout = max(0.0, until - now)
@@ -510,6 +512,7 @@ class Worker:
         self._exchange()
 
     def _leave(self) -> None:
+        self._link.reach(self._supply.give_back)
         self._supply.close()
         self._slots.close()
         self._announcer.close(timeout=5.0)

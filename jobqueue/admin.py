@@ -20,8 +20,8 @@ from django.utils.safestring import SafeString
 
 from jobqueue import clock, conf, dispatch, lifecycle, queues
 from jobqueue.models import Job, Queue, Worker
+from jobqueue.texts import storable_text
 from jobqueue.timeline import last_traceback, timeline
-from jobqueue.values import storable_text
 
 if TYPE_CHECKING:
     JobAdminBase = admin.ModelAdmin[Job]

@@ -13,7 +13,7 @@ from jobqueue.compat import BaseTaskContext
 from jobqueue.compat import Task as AnyTask
 from jobqueue.exceptions import Cancelled, LeaseLost, Stopped, TimedOut
 from jobqueue.results import running_result
-from jobqueue.values import storable_text
+from jobqueue.texts import storable_text
 
 if TYPE_CHECKING:
     from jobqueue.lifecycle.notes import Note

@@ -32,7 +32,8 @@ from jobqueue.lifecycle import Note
 from jobqueue.paths import resolve
 from jobqueue.results import running_result
 from jobqueue.task import Policy, policy
-from jobqueue.values import describe_exception, normalize, storable_text
+from jobqueue.texts import describe_exception, storable_text
+from jobqueue.values import normalize
 
 #: Seconds between two calls to stop, to a job that has not let go.
 INSIST_EVERY = 0.5

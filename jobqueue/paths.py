@@ -10,7 +10,7 @@ from typing import Any
 from jobqueue.compat import InvalidTask
 from jobqueue.compat import Task as AnyTask
 from jobqueue.exceptions import Stopped, TaskNotFound
-from jobqueue.values import describe_exception
+from jobqueue.texts import describe_exception
 
 # Two threads that do it at once meet a KeyError in Python's own code.
 _invalidating = threading.Lock()

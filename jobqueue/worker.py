@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import selectors
+import select
 import socket
 import time
 from collections import deque
@@ -335,17 +335,15 @@ class Worker:
             until = min(until, self._supply.turns.next_moment(now), self._supply.give_back_at)
             if self._state == WorkerRow.State.RUNNING and self._room() > 0:
                 self._supply.wait()
-        timeout = max(0.0, until - now)
-        with selectors.DefaultSelector() as selector:
-            watched = [self._wake_reader, *self._supply.filenos()]
-            if not self._orphaned:
-                watched.append(self._orders.fileno())
-            ear = None if self._link.broken else self._supply.database_fileno()
-            if ear is not None:
-                watched.append(ear)
-            for each in watched:
-                selector.register(each, selectors.EVENT_READ)
-            readable = {key.fd for key, _ in selector.select(timeout)}
+        watched = select.poll()
+        for each in (self._wake_reader, *self._supply.filenos()):
+            watched.register(each, select.POLLIN)
+        if not self._orphaned:
+            watched.register(self._orders, select.POLLIN)
+        ear = None if self._link.broken else self._supply.database_fileno()
+        if ear is not None:
+            watched.register(ear, select.POLLIN)
+        readable = {each for each, _ in watched.poll(max(0.0, until - now) * 1000)}
         for job_id in self._supply.read(readable):
             self._check_on(job_id)
         with contextlib.suppress(BlockingIOError):

@@ -21,7 +21,7 @@ from jobqueue.exceptions import (
     TimedOut,
     WorkerLost,
 )
-from jobqueue.values import describe_exception
+from jobqueue.texts import describe_exception
 
 ALL = [
     PermanentError,

@@ -430,6 +430,44 @@ def test_jobs_that_end_at_their_deadline_hit_no_other(hasty: None) -> None:
     assert min(endings.values()) > 50, f"the race was not run: {endings}"
 
 
+meeting = threading.Barrier(8, timeout=20)
+
+
+@task
+def meeting_others() -> str:
+    """Ends only if seven others run at the same time."""
+    meeting.wait()
+    return threading.current_thread().name
+
+
+def test_as_many_run_side_by_side_as_there_are_slots() -> None:
+    """Also after a row of short ones that one thread has run."""
+    ended = threading.Semaphore(0)
+    slots = Slots(8, ended.release)
+
+    def outcomes(path: str, count: int) -> list[Outcome]:
+        for _ in range(count):
+            slots.start(Run(attempt(path), notes.append, no_transaction))
+        found: list[tuple[Run, Outcome]] = []
+        while len(found) < count and ended.acquire(timeout=20):
+            found += slots.take_ended()
+        return [outcome for _, outcome in found]
+
+    for _ in range(20):
+        short = outcomes(f"{HERE}.where", 8)
+        assert {each.ending for each in short} == {Ending.COMPLETED}
+        together = outcomes(f"{HERE}.meeting_others", 8)
+        assert len({each.return_value for each in together}) == 8
+    threads = [each.name for each in threading.enumerate() if each.name.startswith("jobqueue-slot")]
+    assert len(threads) >= 8
+    slots.close()
+
+
+@task
+def where() -> str:
+    return threading.current_thread().name
+
+
 def test_a_slot_outlives_whatever_happens_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Semaphore(0)
     slots = Slots(1, ended.release)

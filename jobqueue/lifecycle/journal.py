@@ -9,7 +9,7 @@ from uuid import UUID
 
 from jobqueue.clock import Moment
 from jobqueue.models import JobLog
-from jobqueue.values import storable_text
+from jobqueue.texts import storable_text
 
 MAX_MESSAGE = 2_000
 

@@ -19,7 +19,7 @@ from jobqueue.exceptions import LeaseLost
 from jobqueue.lifecycle import journal
 from jobqueue.models import Job, JobLog, Status
 from jobqueue.ready import Ready
-from jobqueue.values import storable_text
+from jobqueue.texts import storable_text
 
 logger = logging.getLogger("jobqueue")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from jobqueue.management.terminal import clock_time, cut, duration, table, width
 from jobqueue.models import Job, Status
+from jobqueue.texts import storable_text
 from jobqueue.timeline import Moment
-from jobqueue.values import storable_text
 
 #: Characters of arguments and the like that people are shown; `--json` has all of them.
 SHOWN = 2_000

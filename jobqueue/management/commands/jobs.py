@@ -26,8 +26,8 @@ from jobqueue.management.terminal import (
     let_go,
 )
 from jobqueue.models import FINAL, Job, Status
+from jobqueue.texts import storable_text
 from jobqueue.timeline import Moment, last_traceback, timeline
-from jobqueue.values import storable_text
 
 #: Hexadecimal digits of an id that are taken for its beginning.
 PREFIX = 8

@@ -28,7 +28,8 @@ INSERT INTO jobqueue_job (
     worker, error, status, run_after, enqueued_at, started_at, attempted_at, finished_at)
 SELECT
     -- As the queue's own ids: they go up.
-    ('01900000-0000-7000-8000-' || lpad(to_hex(number), 12, '0'))::uuid, 'benchmarks.tasks.async_noop', jsonb_build_array(number, '{}'::jsonb), '{}',
+    ('01900000-0000-7000-8000-' || lpad(to_hex(number), 12, '0'))::uuid,
+    'benchmarks.tasks.async_noop', jsonb_build_array(number, '{}'::jsonb), '{}',
     'default', 0, 5, 60, %s, 0, '', '', %s, now() + %s::interval, now(), NULL, NULL, %s
 FROM generate_series(0, %s - 1) AS number
 """

@@ -6,6 +6,7 @@ word comes that Redis does not know of something, and once in a while, whatever 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from jobqueue.dispatch import Ear
 from jobqueue.ready import Line, Unreachable, breaker, shelf_on
 from jobqueue.ready.waiting import Bell, Waiter
 from jobqueue.turns import Turns
+
+logger = logging.getLogger("jobqueue")
 
 #: The most ids that a worker takes ahead of the slots that are free, while they go fast.
 AHEAD = 100
@@ -86,6 +89,7 @@ class Popper:
         self._stock: dict[str, list[UUID]] = {}
         self._stocked_at = 0.0
         self._ahead = 0
+        self._has_warned = False
 
     @property
     def works(self) -> bool:
@@ -200,10 +204,19 @@ class Popper:
         try:
             if not self._bell.is_on:
                 self._bell.turn_on()
+                self._warn_of_eviction()
             lacked = healing.refill(self._shelf) or 0
             return lacked + healing.look(self._shelf, self._names)
         except Unreachable:
             return 0
+
+    def _warn_of_eviction(self) -> None:
+        if not self._has_warned and self._shelf.may_evict():
+            self._has_warned = True
+            logger.warning(
+                "Redis may evict the queues' keys when its memory is full. That costs a tick each "
+                'time, no job; "maxmemory-policy noeviction" spares it.'
+            )
 
     def close(self) -> None:
         """Hang up."""

@@ -175,6 +175,13 @@ class Shelf:
         (answer,) = self.line.ask(("EVAL", _FINISH_REFILL, 2, *keys, token))
         return bool(answer)
 
+    def may_evict(self) -> bool:
+        """Whether Redis may throw keys away that have no expiry, when its memory is full."""
+        (answer,) = self.line.ask(("INFO", "memory"))
+        said = dict(line.split(":", 1) for line in answer.decode().splitlines() if ":" in line)
+        policy = said.get("maxmemory_policy", "")
+        return said.get("maxmemory") != "0" and policy.startswith("allkeys")
+
     # Cancellations
 
     @property

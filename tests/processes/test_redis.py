@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -231,15 +234,19 @@ def small_redis(
 
 
 @pytest.mark.parametrize("small_redis", ["noeviction", "allkeys-lru"], indirect=True)
-def test_the_memory_is_full(small_redis: Shelf, site: Site) -> None:
+def test_the_memory_is_full(small_redis: Shelf, site: Site, request: pytest.FixtureRequest) -> None:
     fill(small_redis)
-    site.start_ready()
+    worker = site.start_ready()
+    evicts = "allkeys" in request.node.name
+    if evicts:
+        wait_until(lambda: "may evict" in worker.log, "a warning of that")
     jobs = [tasks.quick.enqueue() for _ in range(20)]
     fill(small_redis)
     jobs += [tasks.quick.enqueue() for _ in range(20)]
     wait_all(timeout=30)
     assert_each_once(site)
     assert len(jobs) == Job.objects.count()
+    assert worker.log.count("may evict") == evicts
 
 
 def fill(shelf: Shelf) -> None:
@@ -296,6 +303,60 @@ def test_redis_refuses(
     assert_each_once(site)
     wait_until(lambda: "Redis works again" in worker.log, "the worker to say so")
     assert worker.log.count("Redis does not work") == 1
+
+
+def test_connections_are_cut_again_and_again(
+    site: Site, shelf: Shelf, private_redis: PrivateRedis
+) -> None:
+    worker = site.start_ready("--processes", "2")
+    see_redis_used(site, shelf)
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        tasks.quick.enqueue()
+        shelf.line.ask(("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
+        shelf.line.ask(("CLIENT", "KILL", "TYPE", "pubsub"))
+        time.sleep(0.02)
+    for _ in range(2):
+        private_redis.restart()
+        tasks.quick.enqueue()
+    wait_until(lambda: is_up(shelf), "Redis to be back")
+    wait_until(shelf.remembers, "its memory to be filled")
+    see_redis_used(site, shelf)
+    wait_all()
+    assert_each_once(site)
+    assert "Traceback" not in worker.log
+
+
+def test_many_are_due_in_the_same_second(site: Site, shelf: Shelf) -> None:
+    """Three workers promote them, one of which is killed again and again."""
+    path = "tests.processes.tasks.quick"
+    due = now() + timedelta(seconds=2)
+    for _ in range(200):
+        JobFactory(task_path=path, scheduled=True, run_after=due, max_attempts=100)
+    supervised = site.start_ready("--processes", "3")
+    assert shelf.size("default") == 0, "what is not due is not in line"
+    wait_until(lambda: now() >= due, "the moment")
+    for _ in range(5):
+        if workers := supervised.workers:
+            os.kill(workers[0], signal.SIGKILL)
+        time.sleep(0.05)
+    wait_all()
+    for job in Job.objects.all():
+        assert len(site.events("begin", job.pk)) <= job.attempt
+        assert len(site.events("end", job.pk)) >= 1
+    ended = Job.objects.filter(attempt=1)
+    for job in ended:
+        assert len(site.events("begin", job.pk)) == 1
+
+
+@pytest.mark.parametrize("queue", ["marker", "refill", "ready:default", "{a}:b", "ö *?[x]"])
+def test_a_queue_may_have_any_name(site: Site, shelf: Shelf, queue: str) -> None:
+    site.start_ready()
+    see_redis_used(site, shelf)
+    job = tasks.quick.using(queue_name=queue).enqueue()
+    site.wait_status(job.id, Status.COMPLETED, timeout=10)
+    wait_until(lambda: shelf.size(queue) == 0, "the line to be empty")
+    assert shelf.remembers()
 
 
 def test_an_old_snapshot(site: Site, shelf: Shelf) -> None:

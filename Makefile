@@ -27,7 +27,7 @@ lint: $(VENV)/.ready ## style, types, and which module may import which
 	DEBUG=1 $(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.ready ## measure enqueueing, draining and pick-up
+bench: $(VENV)/.ready ## measure this queue, the bare database, and other queues (ARGS="--only postgres" for some of it)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## remove the environments and caches

@@ -42,6 +42,12 @@ def main() -> None:
         default=1_000_000,
         help="finished rows in the table of that load (default: 1,000,000)",
     )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=HERE.parent,
+        help="folder for the environments of the other queues (default: the project's)",
+    )
     parser.add_argument("--measure", metavar="TITLE", help=argparse.SUPPRESS)
     parser.add_argument("--load", metavar="TITLE", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -75,9 +81,7 @@ def report(options: argparse.Namespace) -> None:
                     title = "PostgreSQL and Redis"
                     sections.append(in_process(["--load", title, *same], url, redis_url))
             if "peers" in options.only and redis_url:
-                from benchmarks import peers
-
-                sections.append(peers.report(url, redis_url, options.rounds))
+                sections.append(measure_peers(url, redis_url, options))
     if "sqlite" in options.only:
         with tempfile.TemporaryDirectory(prefix="jobqueue-bench-") as folder:
             url = f"sqlite:///{folder}/bench.sqlite3"
@@ -87,6 +91,22 @@ def report(options: argparse.Namespace) -> None:
     if not options.no_write and not options.quick:
         (HERE / "RESULTS.md").write_text(text)
         print(f"Written to {HERE / 'RESULTS.md'}.")
+
+
+def measure_peers(url: str, redis_url: str, options: argparse.Namespace) -> str:
+    """Other queues on the same servers, as a section."""
+    from benchmarks import peers
+    from benchmarks.peers.__main__ import table
+
+    found = peers.measure(
+        list(peers.PEERS),
+        url,
+        redis_url,
+        options.rounds,
+        cache=options.cache,
+        quick=options.quick,
+    )
+    return f"## Other queues, on the same servers\n\n{table(found)}\n"
 
 
 @contextmanager

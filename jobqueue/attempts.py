@@ -51,11 +51,11 @@ class Attempt:
     attempted_at: datetime
     owner: UUID
     worker: str
+    #: What names this attempt in heartbeats and fences.
+    pair: Pair = field(init=False, repr=False, compare=False)
 
-    @property
-    def pair(self) -> Pair:
-        """What names this attempt in heartbeats and fences."""
-        return Pair(self.id, self.attempt)
+    def __post_init__(self) -> None:
+        self.pair = Pair(self.id, self.attempt)
 
     @property
     def spent(self) -> int:

@@ -22,7 +22,7 @@ from jobqueue.turns import Turns
 logger = logging.getLogger("jobqueue")
 
 #: The most ids that a worker takes ahead of the slots that are free, while they go fast.
-AHEAD = 100
+AHEAD = 500
 #: Seconds after which it gives back what it has taken ahead and has found no slot for.
 KEPT = 0.05
 #: Seconds for which a worker may claim behind the place where it left off. So long may a more
@@ -87,7 +87,7 @@ class Popper:
         self._dry: set[str] = set()
         # What came while it was waited for, or was taken ahead, by queue.
         self._stock: dict[str, list[UUID]] = {}
-        self._stocked_at = 0.0
+        self._popped_at = 0.0
         self._ahead = 0
         self._has_warned = False
 
@@ -109,7 +109,7 @@ class Popper:
     @property
     def give_back_at(self) -> float:
         """When (time.monotonic) to `give_back` what is still in stock."""
-        return self._stocked_at + KEPT if self._stock else float("inf")
+        return self._popped_at + KEPT if self._stock else float("inf")
 
     def serve(self, names: Sequence[str]) -> None:
         """Take from these queues."""
@@ -119,39 +119,34 @@ class Popper:
 
     def take(self, count: int) -> tuple[str, list[UUID]] | None:
         """A queue and the next ids of it, up to `count`; None if there are none just now."""
-        if self._stock:
-            return self._take_from_stock(count)
-        while self.works and not self._dry.issuperset(self._names):
-            name = self._names[0]
-            self._names.append(self._names.pop(0))
-            if name in self._dry:
-                continue
-            now = time.monotonic()
-            # Each trip to Redis costs as much as a claim. While ids go as fast as they come, more
-            # are taken than there is room for.
-            self._ahead = min(AHEAD, 2 * self._ahead + 1) if now < self._stocked_at + KEPT else 0
-            try:
-                ids, taken = self._shelf.pop(name, count + self._ahead)
-            except Unreachable:
-                # If only the key is another's: not before the tick has put that right.
-                self._dry.add(name)
-                return None
-            if taken < count + self._ahead:
-                self._dry.add(name)
+        for name in [*self._stock, *self._names]:
+            ids = self._stock.pop(name, [])
+            served = name in self._names and name not in self._dry
+            if len(ids) < count and self.works and served:
+                self._names.remove(name)
+                self._names.append(name)  # the next time it is another's turn
+                ids += self._pop(name, count - len(ids))
             if ids:
-                self._stock[name] = ids
-                self._stocked_at = now
-                return self._take_from_stock(count)
+                if rest := ids[count:]:
+                    self._stock[name] = rest
+                return name, ids[:count]
         return None
 
-    def _take_from_stock(self, count: int) -> tuple[str, list[UUID]]:
-        name, ids = next(iter(self._stock.items()))
-        taken, rest = ids[:count], ids[count:]
-        if rest:
-            self._stock[name] = rest
-        else:
-            del self._stock[name]
-        return name, taken
+    def _pop(self, name: str, count: int) -> list[UUID]:
+        now = time.monotonic()
+        # Each trip to Redis costs as much as a claim. While ids go as fast as they come, more are
+        # taken than there is room for.
+        self._ahead = min(AHEAD, 2 * self._ahead + 1) if now < self._popped_at + KEPT else 0
+        self._popped_at = now
+        try:
+            ids, taken = self._shelf.pop(name, count + self._ahead)
+        except Unreachable:
+            # If only the key is another's: not before the tick has put that right.
+            self._dry.add(name)
+            return []
+        if taken < count + self._ahead:
+            self._dry.add(name)
+        return ids
 
     def give_back(self) -> None:
         """Put what has found no slot back in line, for other workers. Raises the database's errors."""
@@ -186,7 +181,7 @@ class Popper:
                     self._dry.discard(queue)
                     if ids:
                         self._stock.setdefault(queue, []).extend(ids)
-                        self._stocked_at = time.monotonic()
+                        self._popped_at = time.monotonic()
             elif self._waiter.is_overdue:
                 self._waiter.stop()
             if self._bell.fileno() in readable:

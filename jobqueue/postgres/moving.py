@@ -9,7 +9,15 @@ from uuid import UUID
 
 from django.db import connections
 
-from jobqueue.postgres.statements import Column, Statement, array, documents, number, query
+from jobqueue.postgres.statements import (
+    Column,
+    Statement,
+    array,
+    documents,
+    number,
+    query,
+    uuids,
+)
 from jobqueue.values import dumps
 
 if TYPE_CHECKING:
@@ -152,7 +160,7 @@ class Wanted:
         """What the statement for it takes, after the lease."""
         queue = self.queue.encode()
         if self.ids is not None:
-            return array(self.ids), queue, queue
+            return uuids(self.ids), queue, queue
         limit = b"%d" % self.limit
         if self.behind is not None:
             place = self.behind
@@ -205,8 +213,8 @@ def _outcomes(outcomes: Sequence[Outcome]) -> Params:
     attempts = [outcome.attempt for outcome in outcomes]
     values = [outcome.return_value for outcome in outcomes]
     return (
-        array([attempt.id for attempt in attempts]),
-        array([attempt.attempt for attempt in attempts]),
-        array([attempt.owner for attempt in attempts]),
+        uuids(attempt.id for attempt in attempts),
+        array(attempt.attempt for attempt in attempts),
+        uuids(attempt.owner for attempt in attempts),
         documents([None if value is None else dumps(value) for value in values]),
     )

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -89,9 +89,14 @@ def number(value: float) -> bytes:
     return repr(value).encode()
 
 
-def array(values: Sequence[UUID] | Sequence[int]) -> bytes:
-    """UUIDs or integers as the parameter for an array."""
+def array(values: Iterable[str | int]) -> bytes:
+    """Numbers, or texts without commas, quotes and braces, as the parameter for an array."""
     return f"{{{','.join(map(str, values))}}}".encode()
+
+
+def uuids(values: Iterable[UUID]) -> bytes:
+    """UUIDs as the parameter for an array."""
+    return array([each.hex for each in values])
 
 
 def documents(values: Sequence[str | None]) -> bytes:

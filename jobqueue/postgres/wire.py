@@ -73,14 +73,14 @@ def fetch(
         result = _execute(raw, statement, params)
         if result.status != pq.ExecStatus.TUPLES_OK:
             raise psycopg.errors.error_from_result(result, encoding=raw.info.encoding)
-    readers = [_READERS[column] for column in columns]
+    readers = [
+        (place, _moment_reader(connection) if column is Column.MOMENT else _READERS[column])
+        for place, column in enumerate(columns)
+    ]
     get = result.get_value
     return [
         tuple(
-            [
-                None if (field := get(row, place)) is None else read(field, connection)
-                for place, read in enumerate(readers)
-            ]
+            [None if (field := get(row, place)) is None else read(field) for place, read in readers]
         )
         for row in range(result.ntuples)
     ]
@@ -124,24 +124,37 @@ def _wait(raw: psycopg.Connection[Any]) -> Any:
     return raw.wait(generators.execute(raw.pgconn))[-1]
 
 
-def _moment(field: bytes, connection: BaseDatabaseWrapper) -> datetime:
-    """As the ORM would read it from this connection."""
-    aware = _EPOCH + timedelta(microseconds=int.from_bytes(field, "big", signed=True))
+def _moment_reader(connection: BaseDatabaseWrapper) -> Callable[[bytes], datetime]:
+    """Reads moments as the ORM would from this connection; those of one statement are mostly few."""
+    known: dict[bytes, datetime] = {}
     zone = connection.timezone
-    return aware if zone is UTC else aware.astimezone(zone)
+
+    def read(field: bytes) -> datetime:
+        moment = known.get(field)
+        if moment is None:
+            microseconds = int.from_bytes(field, "big", signed=True)
+            moment = _EPOCH + timedelta(microseconds=microseconds)
+            known[field] = moment = moment if zone is UTC else moment.astimezone(zone)
+        return moment
+
+    return read
 
 
-def _float(field: bytes, connection: BaseDatabaseWrapper) -> float:
+def _document(field: bytes) -> Any:
+    # The first byte is the format's version. Half of all arguments are empty.
+    return {} if field == b"\x01{}" else json.loads(field[1:])
+
+
+def _float(field: bytes) -> float:
     value: float = _FLOAT.unpack(field)[0]
     return value
 
 
 _FLOAT = struct.Struct("!d")
-_READERS: dict[Column, Callable[[bytes, BaseDatabaseWrapper], Any]] = {
-    Column.UUID: lambda field, _: UUID(bytes=field),
-    Column.TEXT: lambda field, _: field.decode(),
-    Column.JSON: lambda field, _: json.loads(field[1:]),  # the first byte is a version
-    Column.INT: lambda field, _: int.from_bytes(field, "big", signed=True),
+_READERS: dict[Column, Callable[[bytes], Any]] = {
+    Column.UUID: lambda field: UUID(bytes=field),
+    Column.TEXT: bytes.decode,
+    Column.JSON: _document,
+    Column.INT: lambda field: int.from_bytes(field, "big", signed=True),
     Column.FLOAT: _float,
-    Column.MOMENT: _moment,
 }

@@ -1,0 +1,43 @@
+"""django-ox: one task at a time in a process, its default; its workers look once a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.core.management import call_command
+from django.tasks import task
+
+from benchmarks.peers.job import PAYLOAD, record
+from benchmarks.peers.site import configure, migrate
+
+configure("django_ox", backend="django_ox.backend.OxBackend")
+
+
+@task
+def noop(number: int, payload: dict[str, str]) -> None:
+    """The job."""
+    record(number)
+
+
+def prepare() -> None:
+    """Make its tables."""
+    migrate()
+
+
+def enqueue(numbers: Iterator[int]) -> None:
+    """One call each."""
+    for number in numbers:
+        noop.enqueue(number, PAYLOAD)
+
+
+def enqueue_many(calls: Iterator[list[int]]) -> None:
+    """Its bulk call."""
+    from django_ox.bulk import enqueue_many as bulk
+
+    for call in calls:
+        bulk(noop, [((number, PAYLOAD), {}) for number in call])
+
+
+def work() -> None:
+    """Its own command."""
+    call_command("ox_worker")

@@ -263,7 +263,7 @@ class Worker:
 
     def _claim(self) -> None:
         """Let the queues take turns until the slots are full or all queues are dry."""
-        for offer in self._supply.offers(lambda: self._room() - self._supply.reserved):
+        for offer in self._supply.offers(self._room):
             self._claim_from(offer)
 
     def _claim_from(self, offer: Offer) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import select
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from jobqueue import lifecycle, supply
+from jobqueue import lifecycle, popping, supply
 from jobqueue.attempts import Attempt
+from jobqueue.ids import uuid7
 from jobqueue.models import Job, Status
 from jobqueue.ready import Ready, Shelf
 from jobqueue.supply import Offer, Supply
@@ -24,7 +26,7 @@ def claim_round(source: Supply, slots: int) -> list[Attempt]:
     claimed: list[Attempt] = []
 
     def room() -> int:
-        return slots - len(claimed) - source.reserved
+        return slots - len(claimed)
 
     for offer in source.offers(room):
         assert offer.limit > 0
@@ -105,16 +107,25 @@ class TestFromRedis:
         assert found == [known[3].pk, unknown.pk], "then what Redis does not know of"
         source.close()
 
-    def test_a_slot_is_kept_for_what_is_waited_for(
+    def test_what_comes_while_all_slots_are_taken_is_left_to_others(
         self, on_redis: Shelf, in_line: Callable[..., None]
     ) -> None:
         source = Supply(["default"], "default")
         assert claim_round(source, 3) == []
         source.wait()
-        assert source.reserved == 1
-        assert len(source.filenos()) == 1
+        (waited_on,) = source.filenos()
+        job = JobFactory()
+        in_line(job)
+        poll = select.poll()
+        poll.register(waited_on, select.POLLIN)
+        assert poll.poll(20_000)
+        source.read({waited_on})
+        assert on_redis.size("default") == 0
+        assert claim_round(source, 0) == []
+        assert source.give_back_at < float("inf")
+        source.give_back()
+        assert on_redis.pop("default", 5)[0] == [job.pk]
         source.close()
-        assert source.reserved == 0
 
     def test_a_redis_that_is_away_leaves_the_database(
         self, on_redis: Shelf, private_redis: Any, in_line: Callable[..., None]
@@ -124,7 +135,7 @@ class TestFromRedis:
         private_redis.stop()
         assert [each.id for each in claim_round(source, 5)] == [job.pk for job in jobs]
         source.wait()
-        assert source.reserved == 0
+        assert source.filenos() == []
         source.close()
 
 
@@ -134,11 +145,25 @@ def test_an_offer_notes_where_it_ended() -> None:
     assert (offer.got, offer.last) == (0, None)
 
 
+def test_a_redis_full_of_rubbish_leaves_time_for_other_things(
+    on_redis: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_redis.push([Ready(uuid7(), "default", 100) for _ in range(200)])
+    job = JobFactory()
+    on_redis.push([Ready(job.pk, "default", 0)])
+    source = Supply(["default"], "default")
+    monkeypatch.setattr(popping, "KEPT", 0.0)  # nothing is taken ahead
+    visits = [len(claim_round(source, 5)) for _ in range(4)]
+    assert sum(visits) == 1
+    assert on_redis.size("default") == 0
+    source.close()
+
+
 class TestTakenAhead:
     def test_while_ids_go_fast_more_are_taken_than_there_is_room_for(
         self, on_redis: Shelf, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(supply, "KEPT", 60.0)
+        monkeypatch.setattr(popping, "KEPT", 60.0)
         jobs = JobFactory.create_batch(40)
         on_redis.push([Ready(job.pk, "default", job.priority) for job in jobs])
         source = Supply(["default"], "default")
@@ -159,7 +184,7 @@ class TestTakenAhead:
     def test_what_is_given_back_is_still_queued(
         self, on_redis: Shelf, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(supply, "KEPT", 60.0)
+        monkeypatch.setattr(popping, "KEPT", 60.0)
         jobs = JobFactory.create_batch(20)
         on_redis.push([Ready(job.pk, "default", job.priority) for job in jobs])
         source = Supply(["default"], "default")

@@ -164,6 +164,19 @@ def test_a_pooler_that_has_lost_what_was_prepared(sent: list[bytes]) -> None:
     assert Job.objects.count() == 8 * wire.PREPARE_AFTER
 
 
+def test_a_migration_that_changes_what_was_prepared(sent: list[bytes]) -> None:
+    for _ in range(2 * wire.PREPARE_AFTER):
+        noop.enqueue()
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE jobqueue_job ALTER status TYPE text")
+    try:
+        noop.enqueue()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE jobqueue_job ALTER status TYPE varchar(10)")
+    assert Job.objects.count() == 2 * wire.PREPARE_AFTER + 1
+
+
 def prepared() -> list[bytes]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT statement FROM pg_prepared_statements")

@@ -28,7 +28,8 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # the server counts microseconds from
 #: How often a connection sends a statement before it has it prepared.
 PREPARE_AFTER = 3
 
-_NO_SUCH_STATEMENT = b"26000"
+#: No such statement; its plan must not be used any more.
+_OUT_OF_DATE = frozenset({b"26000", b"0A000"})
 _NAME_TAKEN = b"42P05"
 
 #: How often each connection has used each statement, by its name.
@@ -93,10 +94,10 @@ def _execute(
     if raw.autocommit and statement.has_one_plan and _is_prepared(raw, statement):
         pgconn.send_query_prepared(statement.name, params, result_format=pq.Format.BINARY)
         result = _wait(raw)
-        if result.error_field(pq.DiagnosticField.SQLSTATE) != _NO_SUCH_STATEMENT:
+        if result.error_field(pq.DiagnosticField.SQLSTATE) not in _OUT_OF_DATE:
             return result
-        # A pooler has given this connection another server's. Nothing was executed, and in
-        # autocommit nothing has broken.
+        # A pooler has given this connection another server's, or a migration has changed the table.
+        # Nothing was executed, and in autocommit nothing has broken.
         _prepared[raw][statement.name] = -(10**9)
     pgconn.send_query_params(statement.numbered, params, result_format=pq.Format.BINARY)
     return _wait(raw)

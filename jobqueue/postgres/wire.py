@@ -91,13 +91,14 @@ def _execute(
     raw: psycopg.Connection[Any], statement: Statement, params: Sequence[bytes | None]
 ) -> Any:
     pgconn = raw.pgconn
-    if raw.autocommit and statement.has_one_plan and _is_prepared(raw, statement):
+    alone = raw.autocommit and pgconn.transaction_status == pq.TransactionStatus.IDLE
+    if alone and statement.has_one_plan and _is_prepared(raw, statement):
         pgconn.send_query_prepared(statement.name, params, result_format=pq.Format.BINARY)
         result = _wait(raw)
         if result.error_field(pq.DiagnosticField.SQLSTATE) not in _OUT_OF_DATE:
             return result
         # A pooler has given this connection another server's, or a migration has changed the table.
-        # Nothing was executed, and in autocommit nothing has broken.
+        # Nothing was executed, and there is no transaction that could have broken.
         _prepared[raw][statement.name] = -(10**9)
     pgconn.send_query_params(statement.numbered, params, result_format=pq.Format.BINARY)
     return _wait(raw)

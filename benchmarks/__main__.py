@@ -1,7 +1,7 @@
 """`make bench`: measure, print tables, and write benchmarks/RESULTS.md and a chart.
 
     python -m benchmarks [--rounds 3] [--quick] [--only postgres,redis,sqlite,loads,peers] [--no-write]
-        [--finished 1000000]
+        [--finished 1000000] [--peers pgqueuer,huey]
 
 On a private PostgreSQL with fsync on (or the one in DATABASE_URL), there without and with a private Redis
 (or the one in REDIS_URL), then on SQLite; then with tables that are not empty; then other queues.
@@ -41,6 +41,9 @@ def main() -> None:
         type=int,
         default=1_000_000,
         help="finished rows in the table of that load (default: 1,000,000)",
+    )
+    parser.add_argument(
+        "--peers", type=lambda text: text.split(","), help="some of the other queues (default: all)"
     )
     parser.add_argument(
         "--cache",
@@ -99,7 +102,7 @@ def measure_peers(url: str, redis_url: str, options: argparse.Namespace) -> str:
     from benchmarks.peers.__main__ import table
 
     found = peers.measure(
-        list(peers.PEERS),
+        options.peers or list(peers.PEERS),
         url,
         redis_url,
         options.rounds,

@@ -10,6 +10,7 @@ On a private PostgreSQL with fsync on (or the one in DATABASE_URL), there withou
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import statistics
@@ -20,6 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+
+from benchmarks.chart import Bar, draw
 
 HERE = Path(__file__).resolve().parent
 
@@ -69,6 +72,11 @@ def report(options: argparse.Namespace) -> None:
     # On a disk: in memory fsync would cost nothing.
     os.environ.setdefault("TMPDIR", tempfile.gettempdir())
     sections = [heading(options.rounds, options.quick)]
+    bars: list[Bar] = []
+    descriptor, name = tempfile.mkstemp(prefix="jobqueue-bench-")
+    os.close(descriptor)
+    values = Path(name)
+    os.environ["JOBQUEUE_BENCH_VALUES"] = name
     same = ["--rounds", str(options.rounds), *(["--quick"] if options.quick else [])]
     same += ["--finished", str(options.finished)]
     if {"postgres", "redis", "loads", "peers"} & set(options.only):
@@ -84,20 +92,32 @@ def report(options: argparse.Namespace) -> None:
                     title = "PostgreSQL and Redis"
                     sections.append(in_process(["--load", title, *same], url, redis_url))
             if "peers" in options.only and redis_url:
-                sections.append(measure_peers(url, redis_url, options))
+                section, more = measure_peers(url, redis_url, options)
+                sections.append(section)
+                bars += more
     if "sqlite" in options.only:
         with tempfile.TemporaryDirectory(prefix="jobqueue-bench-") as folder:
             url = f"sqlite:///{folder}/bench.sqlite3"
             sections.append(in_process(["--measure", "SQLite", *same], url))
+    bars += [
+        Bar(f"jobqueue, {title}, {kind}", value, ours=True)
+        for title, figures in json.loads(f"[{values.read_text().rstrip(',')}]")
+        for kind, value in (("async", figures["async"]), ("sync", figures["sync"]))
+        if title != "SQLite"
+    ]
+    values.unlink()
     text = "\n".join([*sections, (HERE / "NOTES.md").read_text()])
     print("\n" + text)
     if not options.no_write and not options.quick:
         (HERE / "RESULTS.md").write_text(text)
+        if bars:
+            title = "No-op jobs drained a second, fsync on (median)"
+            (HERE / "drain.svg").write_text(draw(title, bars))
         print(f"Written to {HERE / 'RESULTS.md'}.")
 
 
-def measure_peers(url: str, redis_url: str, options: argparse.Namespace) -> str:
-    """Other queues on the same servers, as a section."""
+def measure_peers(url: str, redis_url: str, options: argparse.Namespace) -> tuple[str, list[Bar]]:
+    """Other queues on the same servers, as a section and as bars of the chart."""
     from benchmarks import peers
     from benchmarks.peers.__main__ import table
 
@@ -109,7 +129,8 @@ def measure_peers(url: str, redis_url: str, options: argparse.Namespace) -> str:
         cache=options.cache,
         quick=options.quick,
     )
-    return f"## Other queues, on the same servers\n\n{table(found)}\n"
+    bars = [Bar(each.name.replace("_", "-"), each.drain) for each in found if each.drain]
+    return f"## Other queues, on the same servers\n\n{table(found)}\n", bars
 
 
 @contextmanager
@@ -245,6 +266,9 @@ def measure(title: str, rounds: int, quick: bool) -> None:
             times = sorted(figures.pick_up(max(20, int(200 * min(1.0, scale * 4))), records))
             lines["p50"].values.append(statistics.median(times))
             lines["p99"].values.append(times[int(len(times) * 0.99)])
+    with Path(os.environ["JOBQUEUE_BENCH_VALUES"]).open("a") as values:
+        medians = {key: line.median for key, line in lines.items()}
+        values.write(json.dumps([title, medians]) + ",")
     print(f"## {title} {version(connection)}\n")
     print("| figure | median | least to most | floor (median) | ratio to the floor | wanted |")
     print("|---|---|---|---|---|---|")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from jobqueue import healing
-from jobqueue.ready import Line, Unreachable, breaker, shelf_on
+from jobqueue.ready import Line, Misused, Unreachable, breaker, shelf_on
 from jobqueue.ready.waiting import Bell, Waiter
 
 logger = logging.getLogger("jobqueue")
@@ -79,13 +79,24 @@ class Popper:
         self._popped_at = now
         try:
             ids, taken = self._shelf.pop(name, count + self._ahead)
+        except Misused as error:
+            # The key bears our prefix, so what is in it is a mistake, and in the way.
+            logger.warning("The key of queue %r is removed from Redis: %s", name, error)
+            self._clear(name)
+            return []
         except Unreachable:
-            # If only the key is another's: not before the tick has put that right.
             self._dry.add(name)
             return []
         if taken < count + self._ahead:
             self._dry.add(name)
         return ids
+
+    def _clear(self, name: str) -> None:
+        self._dry.add(name)
+        try:
+            self._shelf.clear(name)
+        except Unreachable:
+            return  # the next tick tries again
 
     def give_back(self) -> None:
         """Put what has found no slot back in line, for other workers. Raises the database's errors."""
@@ -125,6 +136,8 @@ class Popper:
                 self._waiter.stop()
             if self._bell.fileno() in readable:
                 return self._bell.heard()
+        except Misused:
+            self._dry.clear()  # which of the keys it is shows when each is popped
         except Unreachable:
             self._waiter.stop()
         return []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import logging
 import threading
 from collections import deque
@@ -76,21 +77,22 @@ class Slots:
         if self._loop is not None:
             self._loop.close()
 
-    def _run_in_thread(self, run: Run) -> None:
-        """In a slot's thread: run the job, or find that it belongs on the event loop."""
+    def _run_in_thread(self, run: Run) -> Callable[[], None] | None:
+        """In a slot's thread: run the job, or find that it belongs on the event loop. Returns how
+        to say that it has ended."""
         path = run.attempt.task_path
         try:
             if path not in self._is_async and is_async(path):
                 self._is_async[path] = True
                 self._start_on_loop(run)
-                return
+                return None
             # In a context of its own, so that a language or time zone that the task activates
             # does not meet the next job.
             outcome = contextvars.copy_context().run(_run_cleanly, run)
         except BaseException as error:  # whatever it was, the slot must be free again
             logger.exception("Job %s could not be run.", run.attempt.id)
             outcome = broken(run, error)
-        self._end(run, outcome)
+        return functools.partial(self._end, run, outcome)
 
     def _start_on_loop(self, run: Run) -> None:
         if self._loop is None:
@@ -110,7 +112,7 @@ class _Pool:
     ones is run by the thread that is there, and costs no change of threads each.
     """
 
-    def __init__(self, work: Callable[[Run], None]) -> None:
+    def __init__(self, work: Callable[[Run], Callable[[], None] | None]) -> None:
         self._work = work
         self._lock = threading.Lock()
         self._waiting: deque[Run] = deque()
@@ -146,17 +148,23 @@ class _Pool:
         """In a thread that has been woken: run what waits."""
         with self._lock:
             self._waking = False
+        say_ended: Callable[[], None] | None = None
         while True:
+            run = following = None
             with self._lock:
-                if not self._waiting:
+                if self._waiting:
+                    run = self._waiting.popleft()
+                    following = self._next()
+                else:
                     self._idle.append(thread)
-                    return
-                run = self._waiting.popleft()
-                following = self._next()
+            # Only now: who hears of it, and starts another job, finds this thread idle.
+            if say_ended is not None:
+                say_ended()
+            if run is None:
+                return
             if following is not None:
                 following.wake()
-            self._work(run)
-            del run  # an idle thread keeps no job's arguments
+            say_ended = self._work(run)
 
 
 class _Thread(threading.Thread):

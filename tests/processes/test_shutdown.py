@@ -160,18 +160,19 @@ def test_programs_that_tasks_start_can_be_stopped(site):
 
 def test_unstarted_jobs_are_there_at_once(site):
     """One slot, many jobs, a stop at any moment: all run once, and no attempt is spent on a stop."""
-    jobs = [tasks.quick.enqueue() for _ in range(30)]
+    jobs = [tasks.lasting.enqueue(0.05) for _ in range(40)]
     for round_ in range(2):
-        worker = site.start("--concurrency", "1", "--grace", "5")
+        worker = site.start_ready("--concurrency", "1", "--grace", "5")
         wait_until(
             lambda round_=round_: (
-                Job.objects.filter(status=Status.COMPLETED).count() >= min(30, 3 + 8 * round_)
+                Job.objects.filter(status=Status.COMPLETED).count() >= 3 + 8 * round_
             ),
             "some to be done",
         )
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
         assert not Job.objects.filter(status=Status.PROCESSING).exists()
+    assert Job.objects.filter(status=Status.QUEUED).exists(), "the stops came too late"
     site.start("--concurrency", "4")
     for job in jobs:
         row = site.wait_status(job.id, Status.COMPLETED)

@@ -16,7 +16,7 @@ import psycopg
 
 from benchmarks import figures, tasks
 from benchmarks.figures import PAYLOAD, read, worker
-from jobqueue import enqueue_many
+from jobqueue import comparing, enqueue_many, healing
 from jobqueue.models import Job
 
 #: Async jobs in two processes, as in the drain that these are compared with.
@@ -108,8 +108,17 @@ def among_queued(url: str, records: Path, plain: float, rows: int) -> float:
     """The rate of the first 20,000 of so many queued jobs, as a part of the plain one."""
     figures.empty()
     fill(url, rows, "queued")
-    figures.forget_redis()
+    fill_redis()
     return rate(first_jobs(records, 20_000)) / plain
+
+
+def fill_redis() -> None:
+    """Put all that is queued in line, where Redis is used, as it was when it was enqueued."""
+    shelf = comparing.own_shelf()
+    if shelf is not None:
+        figures.forget_redis()
+        healing.refill(shelf)
+        shelf.line.close()
 
 
 def among_later(url: str, records: Path, rows: int = 100_000) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import itertools
+from collections.abc import Collection, Sequence
 
 from jobqueue import clock, conf
 from jobqueue.models import Job, Queue, Status
@@ -37,11 +38,32 @@ def claimable() -> list[str]:
     return names
 
 
+def _between(names: Sequence[str]) -> set[str]:
+    """The queues beside these, sorted ones, that hold a claimable job.
+
+    Looks into the gaps: an old snapshot may keep many rows of the known queues in the index.
+    """
+    queued = Job.objects.using(conf.options().database).filter(status=Status.QUEUED)
+    found: set[str] = set()
+    for low, high in itertools.pairwise([None, *names, None]):
+        gap = queued.order_by("queue_name").values_list("queue_name", flat=True)
+        if high is not None:
+            gap = gap.filter(queue_name__lt=high)
+        while True:
+            name = (gap if low is None else gap.filter(queue_name__gt=low)).first()
+            if name is None:
+                break
+            found.add(name)
+            low = name
+    return found
+
+
 def discover(served: Collection[str] = ()) -> list[str]:
     """Add a row for each queue that has none yet and holds a claimable job, or is among `served`:
     those whose jobs have been claimed so fast that none was left to be seen. Returns the new names."""
     using = conf.options().database
-    new = sorted({*claimable(), *served}.difference(known()))
+    names = known()
+    new = sorted({*_between(names), *served}.difference(names))
     if new:
         rows = [Queue(name=name) for name in new]
         Queue.objects.using(using).bulk_create(rows, ignore_conflicts=True)

@@ -20,20 +20,22 @@ from jobqueue.turns import Turns
 #: Claims of ids in a row: if Redis is full of ids that nobody can claim, the worker has other
 #: things to see to in between.
 IN_A_ROW = 20
-#: Seconds for which a worker may claim behind the place where it left off. So long may a more
-#: urgent job have to wait behind others, while the queue gives all that a worker asks for.
-LEFT_OFF = 1.0
+#: Seconds between two looks of a worker that goes on where it left off at what is more urgent.
+LOOK_ABOVE = 1.0
+#: It begins at the front again after that time, or so many times what that took, if this is longer.
+FRONT_SHARE = 20
 
 
 @dataclass(slots=True)
 class Offer:
     """What may be claimed: up to `limit` jobs of `queue`; with `ids` these, with `behind` those
-    after a place in its line. Who has claimed notes what came of it."""
+    after a place in its line, with `above` those of a higher priority. Who has claimed notes what came of it."""
 
     queue: str
     limit: int
     ids: Sequence[UUID] | None = None
     behind: Place | None = None
+    above: int | None = None
     got: int = 0
     last: Place | None = None
 
@@ -44,30 +46,48 @@ class Offer:
             self.last = Place(claimed[-1].priority, claimed[-1].id)
 
 
+@dataclass(slots=True)
+class _Mark:
+    place: Place
+    look_above_at: float
+    front_at: float
+
+
 class LeftOff:
     """Where the last claims of a worker ended, for as long as they come back full.
 
     Rows that others have claimed stay in the index while somebody's old snapshot could see them,
-    and each scan from the front would walk over all of them.
+    and each scan from the front walks over all of them. So a worker goes on where it left off.
+    What is more urgent stands before all that in the index, and costs nothing to find; only what
+    is as urgent and older, a job that was given back, may have to wait a little longer.
     """
 
     def __init__(self) -> None:
-        self._places: dict[str, tuple[Place, float]] = {}
+        self._marks: dict[str, _Mark] = {}
 
-    def of(self, queue: str) -> Place | None:
-        """Behind which place to claim from a queue; None for its front."""
-        place, until = self._places.get(queue, (None, 0.0))
-        return place if time.monotonic() < until else None
+    def offer(self, queue: str, limit: int) -> Offer:
+        """What to claim next from a queue."""
+        mark, now = self._marks.get(queue), time.monotonic()
+        if mark is None or now >= mark.front_at:
+            return Offer(queue, limit)
+        if now >= mark.look_above_at:
+            mark.look_above_at = now + LOOK_ABOVE
+            return Offer(queue, limit, above=mark.place.priority)
+        return Offer(queue, limit, behind=mark.place)
 
-    def note(self, offer: Offer) -> None:
-        """A claim has been made."""
-        if offer.got < offer.limit or offer.last is None:
-            self._places.pop(offer.queue, None)
+    def note(self, offer: Offer, seconds: float) -> None:
+        """A claim has been made, and has taken so long."""
+        if offer.above is not None:
             return
-        until = time.monotonic() + LEFT_OFF
-        if offer.behind is not None:
-            until = self._places.get(offer.queue, (None, until))[1]
-        self._places[offer.queue] = offer.last, until
+        mark = self._marks.get(offer.queue)
+        if offer.got < offer.limit or offer.last is None:
+            self._marks.pop(offer.queue, None)
+        elif offer.behind is not None and mark is not None:
+            mark.place = offer.last
+        else:
+            now = time.monotonic()
+            front_at = now + max(LOOK_ABOVE, FRONT_SHARE * seconds)
+            self._marks[offer.queue] = _Mark(offer.last, now + LOOK_ABOVE, front_at)
 
 
 class Supply:
@@ -98,10 +118,12 @@ class Supply:
             while True:
                 if (free := room()) <= 0:
                     return
-                offer = Offer(queue, free, behind=self._left_off.of(queue))
+                offer = self._left_off.offer(queue, free)
+                began = time.monotonic()
                 yield offer
-                self._left_off.note(offer)
-                if offer.behind is None or offer.got == free:
+                self._left_off.note(offer, time.monotonic() - began)
+                from_front = offer.behind is None and offer.above is None
+                if from_front or offer.got == free:
                     break
             if offer.got < free:
                 self.turns.is_dry(queue)

@@ -283,7 +283,7 @@ class Worker:
 
     def _settle_and_claim(self, offer: Offer) -> list[Attempt]:
         whose = (offer.queue, self._owner, self.name, offer.limit)
-        which: dict[str, Any] = {"ids": offer.ids, "behind": offer.behind}
+        which: dict[str, Any] = {"ids": offer.ids, "behind": offer.behind, "above": offer.above}
         if self._unsettled:
             try:
                 exchange = lifecycle.exchange(self._unsettled, *whose, **which)

@@ -31,7 +31,10 @@ def claim_round(source: Supply, slots: int) -> list[Attempt]:
     for offer in source.offers(room):
         assert offer.limit > 0
         begun = lifecycle.claim(
-            offer.queue, uuid.uuid4(), WORKER, offer.limit, ids=offer.ids, behind=offer.behind
+            *(offer.queue, uuid.uuid4(), WORKER, offer.limit),
+            ids=offer.ids,
+            behind=offer.behind,
+            above=offer.above,
         )
         offer.note(begun)
         claimed.extend(begun)
@@ -44,6 +47,39 @@ def source() -> Any:
     made = Supply(["default"], "default")
     yield made
     made.close()
+
+
+SLOW = 5.0
+
+
+class Clock:
+    """The time that a supply sees."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(supply, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def slow_front(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan from the front takes its time, as over many rows that an old snapshot keeps."""
+    claim = lifecycle.claim
+
+    def slow(*args: Any, **which: Any) -> list[Attempt]:
+        if which["behind"] is None and which["above"] is None:
+            clock.now += SLOW
+        return claim(*args, **which)
+
+    monkeypatch.setattr(lifecycle, "claim", slow)
 
 
 class TestFromTheDatabase:
@@ -66,16 +102,34 @@ class TestFromTheDatabase:
         found = [each.id for each in claim_round(source, 5)]
         assert found == [jobs[4].pk, jobs[5].pk, urgent.pk]
 
-    def test_no_longer_than_a_second(self, source: Supply, monkeypatch: pytest.MonkeyPatch) -> None:
-        clock = 100.0
-        monkeypatch.setattr(supply.time, "monotonic", lambda: clock)
+    def test_what_is_more_urgent_waits_a_second_at_most(
+        self, source: Supply, clock: Clock, slow_front: None
+    ) -> None:
         jobs = JobFactory.create_batch(9)
         claim_round(source, 2)
+        given_back = jobs[0]
+        Job.objects.filter(pk=given_back.pk).update(
+            status=Status.QUEUED, lease_owner=None, lease_expires_at=None
+        )
         urgent = JobFactory(priority=50)
-        clock += supply.LEFT_OFF * 0.6
+        clock.now += supply.LOOK_ABOVE * 0.9
         assert [each.id for each in claim_round(source, 2)] == [job.pk for job in jobs[2:4]]
-        clock += supply.LEFT_OFF * 0.6  # counted from the first of the claims, not the latest
+        clock.now += supply.LOOK_ABOVE * 0.2
         assert [each.id for each in claim_round(source, 2)] == [urgent.pk, jobs[4].pk]
+        # The front, where an older one waits, takes long: its turn comes after twenty times that.
+        clock.now += supply.FRONT_SHARE * SLOW
+        assert [each.id for each in claim_round(source, 2)] == [given_back.pk, jobs[5].pk]
+
+    def test_where_the_front_is_near_it_is_looked_at_each_second(
+        self, source: Supply, clock: Clock
+    ) -> None:
+        jobs = JobFactory.create_batch(9)
+        claim_round(source, 2)
+        Job.objects.filter(pk=jobs[0].pk).update(
+            status=Status.QUEUED, lease_owner=None, lease_expires_at=None
+        )
+        clock.now += supply.LOOK_ABOVE
+        assert [each.id for each in claim_round(source, 2)] == [jobs[0].pk, jobs[2].pk]
 
     def test_one_that_is_free_again_is_not_forgotten(self, source: Supply) -> None:
         first = JobFactory.create_batch(4)[0]

@@ -46,15 +46,16 @@ def claim(
     *,
     ids: Sequence[UUID] | None = None,
     behind: Place | None = None,
+    above: int | None = None,
 ) -> list[Attempt]:
     """Lease up to `limit` claimable jobs of `queue` to `owner`, most urgent and then oldest first.
 
     With `ids`, those of these jobs that can be claimed from it; with `behind`, those of that place's
-    priority that come after it. Counts the attempt in the same statement. Rows that another
-    transaction holds are passed over.
+    priority that come after it; with `above`, those of a higher priority. Counts the attempt in the
+    same statement. Rows that another transaction holds are passed over.
     """
     options = conf.options()
-    using, wanted = options.database, postgres.Wanted(queue, limit, ids, behind)
+    using, wanted = options.database, postgres.Wanted(queue, limit, ids, behind, above)
     if wanted.is_nothing:
         return []
     take = postgres.claim if postgres.serves(using) else _claim_plainly
@@ -81,6 +82,8 @@ def _claim_plainly(
         claimable = jobs.filter(status=Status.QUEUED, queue_name=queue)
         if wanted.ids is not None:
             claimable = claimable.filter(pk__in=wanted.ids)
+        elif wanted.above is not None:
+            claimable = claimable.filter(priority__gt=wanted.above)
         elif behind is not None:
             claimable = claimable.filter(priority=behind.priority, pk__gt=behind.id)
         chosen = list(

@@ -34,18 +34,19 @@ def exchange(
     *,
     ids: Sequence[UUID] | None = None,
     behind: Place | None = None,
+    above: int | None = None,
 ) -> Exchange:
     """`settle` and `claim` at once. All of it is committed, or, if it raises, nothing."""
     options = conf.options()
-    using, wanted = options.database, postgres.Wanted(queue, limit, ids, behind)
+    using, wanted = options.database, postgres.Wanted(queue, limit, ids, behind, above)
     completed = [outcome for outcome in outcomes if outcome.ending is Ending.COMPLETED]
     if not postgres.serves(using):
         with transaction.atomic(using):
             settled = settle(outcomes)
-            claimed = claim(queue, owner, worker, limit, ids=ids, behind=behind)
+            claimed = claim(queue, owner, worker, limit, ids=ids, behind=behind, above=above)
             return Exchange(settled, claimed=claimed)
     if not completed or wanted.is_nothing:
-        claimed = claim(queue, owner, worker, limit, ids=ids, behind=behind)
+        claimed = claim(queue, owner, worker, limit, ids=ids, behind=behind, above=above)
         return Exchange(Settled(), list(outcomes), claimed)
     done, rows = postgres.exchange(using, completed, wanted, owner, worker, options.lease)
     written = [(each, Status.COMPLETED) for each in completed if each.attempt.pair in done]

@@ -59,6 +59,14 @@ _BEHIND = f"""
     LIMIT %s
     FOR NO KEY UPDATE SKIP LOCKED"""
 
+_ABOVE = f"""
+    SELECT id FROM jobqueue_job
+    WHERE status = 'queued' AND queue_name = %s AND priority > %s
+        AND {_NOT_PAUSED}
+    ORDER BY priority DESC, id
+    LIMIT %s
+    FOR NO KEY UPDATE SKIP LOCKED"""
+
 _THESE = f"""
     SELECT id FROM jobqueue_job
     WHERE id = ANY (%s::uuid[]) AND status = 'queued' AND queue_name = %s
@@ -104,6 +112,7 @@ UNION ALL SELECT * FROM claimed"""
 
 CLAIM = Statement(_LEASE + _FIRST + _ATTEMPT)
 CLAIM_BEHIND = Statement(_LEASE + _BEHIND + _ATTEMPT)
+CLAIM_ABOVE = Statement(_LEASE + _ABOVE + _ATTEMPT)
 CLAIM_THESE = Statement(_LEASE + _THESE + _ATTEMPT)
 COMPLETE = Statement(f"WITH {_HELD}{_DONE}")
 EXCHANGE = Statement(
@@ -111,6 +120,9 @@ EXCHANGE = Statement(
 )
 EXCHANGE_BEHIND = Statement(
     f"WITH {_HELD}, done AS ({_DONE}), claimed AS ({_LEASE}{_BEHIND}{_ATTEMPT}){_BOTH}"
+)
+EXCHANGE_ABOVE = Statement(
+    f"WITH {_HELD}, done AS ({_DONE}), claimed AS ({_LEASE}{_ABOVE}{_ATTEMPT}){_BOTH}"
 )
 EXCHANGE_THESE = Statement(
     f"WITH {_HELD}, done AS ({_DONE}), claimed AS ({_LEASE}{_THESE}{_ATTEMPT}){_BOTH}"
@@ -142,13 +154,14 @@ Done = set[tuple[UUID, int]]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to claim: the first `limit` jobs of `queue`, those `behind` a place of its line, or,
-    with `ids`, these."""
+    """What to claim: the first `limit` jobs of `queue`, those `behind` a place of its line, those
+    `above` a priority, or, with `ids`, these."""
 
     queue: str
     limit: int
     ids: Sequence[UUID] | None = None
     behind: Place | None = None
+    above: int | None = None
 
     @property
     def is_nothing(self) -> bool:
@@ -162,6 +175,8 @@ class Wanted:
         if self.ids is not None:
             return uuids(self.ids), queue, queue
         limit = b"%d" % self.limit
+        if self.above is not None:
+            return queue, b"%d" % self.above, queue, limit
         if self.behind is not None:
             place = self.behind
             return queue, b"%d" % place.priority, place.id.hex.encode(), queue, limit
@@ -170,14 +185,18 @@ class Wanted:
 
 def claim(using: str, wanted: Wanted, owner: UUID, worker: str, lease: float) -> list[Claimed]:
     """Lease the wanted jobs; returns the columns of an Attempt."""
-    statement = _for(wanted, CLAIM, CLAIM_BEHIND, CLAIM_THESE)
+    statement = _for(wanted, CLAIM, CLAIM_BEHIND, CLAIM_ABOVE, CLAIM_THESE)
     params = (*_lease(owner, worker, lease), *wanted.params)
     return query(connections[using], statement, params, _CLAIMED)
 
 
-def _for(wanted: Wanted, first: Statement, behind: Statement, these: Statement) -> Statement:
+def _for(
+    wanted: Wanted, first: Statement, behind: Statement, above: Statement, these: Statement
+) -> Statement:
     if wanted.ids is not None:
         return these
+    if wanted.above is not None:
+        return above
     return first if wanted.behind is None else behind
 
 
@@ -198,7 +217,7 @@ def exchange(
     lease: float,
 ) -> tuple[Done, list[Claimed]]:
     """`complete` and `claim` in one statement and one commit."""
-    statement = _for(wanted, EXCHANGE, EXCHANGE_BEHIND, EXCHANGE_THESE)
+    statement = _for(wanted, EXCHANGE, EXCHANGE_BEHIND, EXCHANGE_ABOVE, EXCHANGE_THESE)
     params = (*_outcomes(outcomes), *_lease(owner, worker, lease), *wanted.params)
     rows = query(connections[using], statement, params, _CLAIMED)
     done = {(row[0], row[6]) for row in rows if row[1] is None}

@@ -46,6 +46,12 @@ class TestWhatIsClaimed:
         assert ids(found) == [jobs[2].pk, jobs[4].pk]
         assert claim() == [jobs[0].pk, jobs[3].pk, jobs[1].pk, jobs[5].pk]
 
+    def test_above_a_priority(self):
+        jobs = [JobFactory(priority=priority) for priority in (5, 0, 9, 5, -5)]
+        found = lifecycle.claim("default", uuid.uuid4(), WORKER, 2, above=0)
+        assert ids(found) == [jobs[2].pk, jobs[0].pk]
+        assert claim() == [jobs[3].pk, jobs[1].pk, jobs[4].pk]
+
     def test_these_and_no_others(self):
         one, _, three = JobFactory.create_batch(3)
         elsewhere, gone = JobFactory(queue_name="other"), JobFactory(completed=True)

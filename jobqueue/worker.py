@@ -29,6 +29,7 @@ from jobqueue.board import Board, Farewell
 from jobqueue.compat import task_finished
 from jobqueue.exceptions import Cancelled, LeaseLost, Stopped
 from jobqueue.execution import Run
+from jobqueue.findings import Finding
 from jobqueue.lifecycle import Note, Settled
 from jobqueue.link import Link
 from jobqueue.memory import resident_bytes
@@ -42,6 +43,8 @@ logger = logging.getLogger("jobqueue")
 
 #: Rows a kind that a worker's tick repairs; what is left waits for the next.
 TICK_LIMIT = 1_000
+#: The part of its time that a worker spends at most on looking for leases to take: one in so many.
+SWEEP_SHARE = 20
 #: Seconds between two looks for jobs that are old enough to be removed.
 PRUNE_EVERY = 60.0
 #: Seconds after the end of the grace time at which a worker without a supervisor just exits.
@@ -437,20 +440,30 @@ class Worker:
             if not self._plan.queues:
                 self._supply.turns.add(queues.known())
             self._supply.tend()
-        now = time.monotonic()
-        findings = reconcile.sweep(limit=TICK_LIMIT, take_leases=now >= self._take_leases_at)
+        findings = self._sweep()
         for finding in findings:
             if finding.repaired:
                 # On SQLite nobody hears of what was written on the own connection.
                 self._supply.turns.look_soon()
             if finding.repaired and finding.kind in ("lost", "stopping", "silent"):
                 logger.info("Repaired %s: %s", finding.what, finding.repaired)
+        now = time.monotonic()
         if now >= self._next_prune:
             pruned = lifecycle.prune(after=self._prune_after)
             self._prune_after = pruned.after
             more = pruned.after is not None
             self._next_prune = now + (conf.options().tick if more else PRUNE_EVERY)
         connections[self._using].queries_log.clear()
+
+    def _sweep(self) -> list[Finding]:
+        began = time.monotonic()
+        take_leases = began >= self._take_leases_at
+        findings = reconcile.sweep(limit=TICK_LIMIT, take_leases=take_leases)
+        if take_leases:
+            # Under an old snapshot the index holds every lease that there was since.
+            now = time.monotonic()
+            self._take_leases_at = max(self._take_leases_at, now + SWEEP_SHARE * (now - began))
+        return findings
 
     def _keep_own_leases(self, now: float) -> None:
         """Extend this worker's leases itself while no supervisor does."""

@@ -79,16 +79,17 @@ RETURNING id, task_path, args, kwargs, queue_name, priority, attempt, given_back
     timeout, idempotency_key, run_after, enqueued_at, started_at, attempted_at"""
 
 # The fence stands in the CTE, which locks the rows it finds: what it saw cannot change before
-# the update.
+# the update. Each row is looked up by its id: a join would be free to walk over all that is leased,
+# which seems little, and is not while an old snapshot keeps what was leased before.
 _HELD = """held AS MATERIALIZED (
     SELECT job.id, outcome.value
     FROM unnest(%s::uuid[], %s::int[], %s::uuid[], %s::jsonb[])
         AS outcome (id, attempt, owner, value)
-    JOIN jobqueue_job AS job
-        ON job.id = outcome.id AND job.attempt = outcome.attempt
-        AND job.lease_owner = outcome.owner AND job.status = 'processing'
-    ORDER BY job.id
-    FOR NO KEY UPDATE OF job SKIP LOCKED)"""
+    CROSS JOIN LATERAL (
+        SELECT id FROM jobqueue_job
+        WHERE id = outcome.id AND attempt = outcome.attempt
+            AND lease_owner = outcome.owner AND status = 'processing'
+        FOR NO KEY UPDATE SKIP LOCKED) AS job)"""
 
 _DONE = """
 UPDATE jobqueue_job AS job SET

@@ -294,7 +294,9 @@ class Worker:
                 self._uncertain = True
                 raise
             except (DatabaseError, ValueError, TypeError):
-                # An outcome cannot be written as it is; none of it has been committed.
+                # An outcome cannot be written as it is, and nothing was committed; or an answer could
+                # not be read, and everything was. Reading back tells.
+                self._uncertain = True
                 self._settle()
             else:
                 self._unsettled = exchange.rest

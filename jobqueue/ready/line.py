@@ -153,7 +153,7 @@ class Line:
         try:
             # Nothing is owed, so what there is to read is the end.
             return bool(self._connection.can_read(0))
-        except Exception:
+        except (_redis().RedisError, OSError):
             return True
 
     def _receive(self) -> list[Any]:

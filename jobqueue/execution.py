@@ -33,7 +33,7 @@ from jobqueue.paths import resolve
 from jobqueue.results import running_result
 from jobqueue.task import Policy, policy
 from jobqueue.texts import describe_exception, storable_text
-from jobqueue.values import normalize
+from jobqueue.values import Unreadable, normalize
 
 #: Seconds between two calls to stop, to a job that has not let go.
 INSIST_EVERY = 0.5
@@ -185,6 +185,7 @@ def is_async(task_path: str) -> bool:
 
 async def _run_body(run: Run, task: AnyTask[..., Any]) -> Outcome:
     attempt = run.attempt
+    _check_arguments(attempt)
     args = attempt.args
     if task.takes_context:
         result = running_result(attempt, task, conf.alias() or DEFAULT_TASK_BACKEND_ALIAS)
@@ -221,6 +222,14 @@ async def _run_body(run: Run, task: AnyTask[..., Any]) -> Outcome:
         outcome = _judge(run, policy(task), error)
         outcome.may_be_completed = True
     return outcome
+
+
+def _check_arguments(attempt: Attempt) -> None:
+    """Raise what ends an attempt whose arguments this process cannot read."""
+    for name, value, kind in (("args", attempt.args, list), ("kwargs", attempt.kwargs, dict)):
+        if not isinstance(value, kind):
+            reason = value.reason if isinstance(value, Unreadable) else f"not a {kind.__name__}"
+            raise ValueError(f"The job's {name} cannot be read: {reason}")
 
 
 class _Unstorable(Exception):

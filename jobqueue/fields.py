@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import models
 
-from jobqueue.values import ExactJSONEncoder
+from jobqueue.values import ExactJSONEncoder, Unreadable
 
 
 class ExactJSONField(models.JSONField):
@@ -14,12 +14,18 @@ class ExactJSONField(models.JSONField):
 
     As in Django's, None is stored as NULL, and filtering by key works:
     `filter(kwargs__order_id=1)`. The encoder is fixed, and is no part of a migration. PostgreSQL
-    keeps -0.0 and 0.0 apart when it compares.
+    keeps -0.0 and 0.0 apart when it compares. What this process cannot read is an Unreadable.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.encoder = ExactJSONEncoder
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        try:
+            return super().from_db_value(value, expression, connection)
+        except (ValueError, RecursionError) as error:
+            return Unreadable(error)
 
     def deconstruct(self) -> tuple[str, str, Any, Any]:
         name, path, args, kwargs = super().deconstruct()

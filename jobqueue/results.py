@@ -15,6 +15,7 @@ from jobqueue import conf
 from jobqueue.attempts import Attempt
 from jobqueue.compat import BaseTaskResult, TaskError, TaskResultStatus
 from jobqueue.compat import Task as AnyTask
+from jobqueue.values import as_mapping
 
 if TYPE_CHECKING:
     from jobqueue.models import Job
@@ -141,6 +142,7 @@ def _read_lines(jobs: Iterable[Job]) -> dict[UUID, list[_Line]]:
         lines = lines.filter(job__in=ids, event__in=_EVENTS).order_by("pk")
         for row in lines.values_list(*_Line._fields):
             line = _Line._make(row)
+            line = line._replace(data=as_mapping(line.data))
             found.setdefault(line.job_id, []).append(line)
     return found
 

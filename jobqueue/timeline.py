@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 
 from jobqueue import conf
 from jobqueue.models import Job, JobLog, Status
+from jobqueue.values import as_mapping
 
 #: Of a longer log people are shown the newest lines.
 NEWEST = 200
@@ -69,6 +70,8 @@ def timeline(job: Job, newest: int | None = NEWEST) -> list[Moment]:
     """
     found = list(_lines(job).order_by("-pk")[: None if newest is None else newest + 1])
     lines = list(reversed(found))
+    for line in lines:
+        line.data = as_mapping(line.data)
     moments = [Moment(job.enqueued_at, "enqueued")]
     if newest is not None and len(lines) > newest:
         moments.append(Moment(lines.pop(0).created_at, "earlier", "older lines are not shown"))
@@ -85,7 +88,7 @@ def last_traceback(job: Job) -> str:
     """The traceback of the job's latest error that had one, or nothing."""
     lines = _lines(job).filter(data__has_key="traceback").order_by("-pk")
     data = lines.values_list("data", flat=True).first()
-    return str(data["traceback"]) if data else ""
+    return str(as_mapping(data).get("traceback", "")) if data else ""
 
 
 def _lines(job: Job) -> QuerySet[JobLog]:

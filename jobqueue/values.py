@@ -314,7 +314,35 @@ class ExactJSONEncoder(json.JSONEncoder):
     """`dumps` for those who ask for an encoder class; its options change nothing."""
 
     def encode(self, o: Any) -> str:
+        if isinstance(o, Unreadable):
+            raise TypeError("what could not be read must not be written over what is stored")
         return dumps(o)
+
+
+class Unreadable(str):
+    """Stands where JSON could not be read by this process: a text for people, that says why."""
+
+    reason: str
+
+    def __new__(cls, error: Exception) -> Unreadable:
+        reason = str(error) or type(error).__name__
+        self = super().__new__(cls, f"(cannot be read here: {reason})")
+        self.reason = reason
+        return self
+
+
+def loads(text: str | bytes) -> Any:
+    """The value of stored JSON, or an Unreadable: another process may have stored an integer of more
+    digits than this one reads, and other hands than ours anything."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return Unreadable(error)
+
+
+def as_mapping(value: Any) -> dict[str, Any]:
+    """A value that should be a dict, or what is there in its place, in one."""
+    return value if isinstance(value, dict) else {"unreadable": str(value)}
 
 
 def _exact(text: str) -> str:

@@ -22,7 +22,7 @@ import pytest
 from django.apps import apps
 from django.core.management import CommandError, call_command, find_commands, load_command_class
 from django.core.management.base import BaseCommand
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models.signals import post_delete
 
 from jobqueue import ids, lifecycle, reconcile
@@ -30,6 +30,7 @@ from jobqueue.management import stats
 from jobqueue.models import Job, JobLog, Queue, Status, Worker
 from tests.app.models import Note
 from tests.factories import JobFactory, JobLogFactory, QueueFactory, WorkerFactory, ago, now
+from tests.lifecycle.acts import reading_few_digits
 
 TESTS = Path(__file__).parent
 NOWHERE = "00000000-0000-7000-8000-000000000000"
@@ -475,6 +476,23 @@ def test_show_json() -> None:
     assert (errored["attempt"], errored["worker"]) == (1, "host:7:abcd")
     assert errored["data"]["delay"] == 2.5
     assert {field.attname for field in Job._meta.fields} <= set(shown)
+
+
+@pytest.mark.django_db
+def test_what_cannot_be_read_is_shown_so_and_kept() -> None:
+    huge = 10**1000
+    job = JobFactory(completed=True, args=[huge], kwargs={"a": huge}, return_value=huge)
+    JobLogFactory(job=job, event=JobLog.Event.REQUEUED, attempt=1, data={"return_value": huge})
+    with reading_few_digits():
+        shown = run("jobs", "show", job.pk)
+        assert shown.out.count("cannot be read here: Exceeds the limit (640 digits)") == 3
+        assert "cannot be read" in run("jobs", "show", job.pk, "--json").json["args"]
+        run("jobs", "requeue", job.pk)
+        (row,) = Job.objects.filter(pk=job.pk)
+        assert row.status == Status.QUEUED
+        with pytest.raises(TypeError, match="must not be written"), transaction.atomic():
+            row.save()
+    assert Job.objects.get(pk=job.pk).args == [huge]
 
 
 @pytest.mark.django_db

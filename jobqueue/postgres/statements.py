@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+from jobqueue.values import loads
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -80,7 +81,7 @@ def _query_by_cursor(
     plain = [list(row) for row in rows]
     for row in plain:
         for place in documents:
-            row[place] = None if row[place] is None else json.loads(row[place])
+            row[place] = None if row[place] is None else loads(row[place])
     return [tuple(row) for row in plain]
 
 

@@ -8,7 +8,6 @@ wrapper, a patched connection) sees them: then a cursor is used as ever.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import generators, pq
 
 from jobqueue.postgres.statements import Column, Statement
+from jobqueue.values import loads
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # the server counts microseconds from here
 
@@ -144,7 +144,7 @@ def _moment_reader(connection: BaseDatabaseWrapper) -> Callable[[bytes], datetim
 
 def _document(field: bytes) -> Any:
     # The first byte is the format's version. Half of all arguments are empty.
-    return {} if field == b"\x01{}" else json.loads(field[1:])
+    return {} if field == b"\x01{}" else loads(field[1:])
 
 
 def _float(field: bytes) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -58,6 +59,17 @@ def attempt_of(job: Job) -> Attempt:
         owner=job.lease_owner or uuid.uuid4(),
         worker=job.worker,
     )
+
+
+@contextmanager
+def reading_few_digits() -> Iterator[None]:
+    """This process reads integers of 640 digits at most, as another may."""
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(640)
+    try:
+        yield
+    finally:
+        sys.set_int_max_str_digits(before)
 
 
 def outcome(attempt: Attempt, ending: Ending = Ending.COMPLETED, **values: Any) -> Outcome:

@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from jobqueue import lifecycle
 from jobqueue.attempts import Ending, Place
 from jobqueue.models import Job, Queue, Status
+from jobqueue.values import Unreadable
 from tests.factories import JobFactory, QueueFactory, ago, now
 from tests.lifecycle.acts import (
     WORKER,
@@ -23,6 +24,7 @@ from tests.lifecycle.acts import (
     outcome,
     picture,
     point_at,
+    reading_few_digits,
     row,
     together,
 )
@@ -88,6 +90,28 @@ class TestWhatIsClaimed:
         assert (attempt.args, attempt.kwargs) == ([1, 2.0, None, 1e16], {"a": {"b": [True]}})
         assert [type(each) for each in attempt.args] == [int, float, type(None), float]
         assert (attempt.owner, attempt.worker) == (job.lease_owner, job.worker) == (owner, WORKER)
+
+    @local_time_too
+    def test_what_cannot_be_read_is_claimed_with_the_others(self):
+        new = [
+            new_job(),
+            new_job(args=[1, 10**1000], kwargs={"a": 1}),
+            new_job(kwargs={"a": {"b": [10**1000]}}),
+            new_job(args=[2]),
+        ]
+        lifecycle.enqueue(new)
+        with reading_few_digits():
+            found = lifecycle.claim("default", uuid.uuid4(), WORKER, 10)
+        assert ids(found) == ids(new)
+        assert [found[0].args, found[3].args] == [[], [2]]
+        assert isinstance(found[1].args, Unreadable)
+        assert found[1].kwargs == {"a": 1}
+        assert isinstance(found[2].kwargs, Unreadable)
+        assert found[2].args == []
+        assert "640 digits" in found[1].args.reason
+        for attempt in found:
+            assert (row(attempt).status, row(attempt).attempt) == (Status.PROCESSING, 1)
+        assert row(found[1]).args == [1, 10**1000]
 
     def test_each_claim_counts_once_and_the_first_start_stays(self):
         first = claimed()

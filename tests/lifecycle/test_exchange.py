@@ -12,6 +12,7 @@ from jobqueue import lifecycle
 from jobqueue.attempts import Ending, Outcome
 from jobqueue.lifecycle import Exchange
 from jobqueue.models import Job, Status
+from jobqueue.values import Unreadable
 from tests.factories import JobFactory, QueueFactory, now
 from tests.lifecycle.acts import (
     WORKER,
@@ -23,6 +24,7 @@ from tests.lifecycle.acts import (
     local_time_too,
     new_job,
     outcome,
+    reading_few_digits,
     row,
 )
 
@@ -128,6 +130,18 @@ class TestExchange:
         done = exchange([outcome(attempt)], ids=wanted)
         assert ids(done.claimed) == [one.pk, three.pk]
         assert Job.objects.filter(status=Status.QUEUED).count() == 2
+
+    def test_what_cannot_be_read_is_claimed_with_the_others(self):
+        ended = claimed()
+        new = [new_job(args=[10**1000]), new_job(args=[1])]
+        lifecycle.enqueue(new)
+        with reading_few_digits():
+            done = exchange([outcome(ended)])
+        assert ids(done.claimed) == ids(new)
+        assert isinstance(done.claimed[0].args, Unreadable)
+        assert done.claimed[1].args == [1]
+        settle_all(done)
+        assert row(ended).status == Status.COMPLETED
 
     def test_none_of_it_if_an_outcome_cannot_be_written(self):
         good, bad = claimed(), claimed()

@@ -59,6 +59,11 @@ def returning_much(size: int) -> str:
     return "x" * size
 
 
+@task(takes_context=True)
+def taking(context: JobContext, number: Any) -> None:
+    record("begin", context)
+
+
 # What a task may raise.
 
 

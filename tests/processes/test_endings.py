@@ -169,6 +169,33 @@ def test_the_lines_of_a_task_that_fails(site):
     assert not Effect.objects.filter(key__startswith="line").exists()
 
 
+# Rows that this Python cannot read.
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_arguments_with_more_digits_than_the_worker_reads(site, concurrency):
+    """Their attempts end as errors, by the ordinary rules; the others run, and the worker lives."""
+    few = odd.taking.using(max_attempts=3).enqueue(10**1000)
+    named = odd.taking.using(max_attempts=1).enqueue(number=[{"n": -(10**1000)}])
+    others = [odd.taking.enqueue(number) for number in range(5)]
+    worker = site.start_ready("--concurrency", str(concurrency), PYTHONINTMAXSTRDIGITS="640")
+    pids = worker.workers
+    # And where claims go together with outcomes, too.
+    later = [odd.taking.enqueue(10**1000 if number == 3 else number) for number in range(6)]
+    for job, attempts, name in ((few, 3, "args"), (named, 1, "kwargs")):
+        row = site.wait_status(job.id, Status.FAILED)
+        assert row.error.startswith(f"ValueError: The job's {name} cannot be read: Exceeds")
+        assert (row.attempt, row.lease_owner) == (attempts, None)
+        assert site.log_events(job.id) == ["errored"] * attempts
+        (*_, error) = odd.taking.get_result(job.id).errors
+        assert error.exception_class_path == "builtins.ValueError"
+    assert not site.events("begin", few.id)
+    assert not site.events("begin", named.id)
+    see_alive(site, worker, pids, [*others, *later[:3], *later[4:]])
+    site.wait_status(later[3].id, Status.FAILED)
+    see_canary(site, worker, pids)
+
+
 # All or nothing.
 
 

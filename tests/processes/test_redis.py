@@ -131,7 +131,7 @@ def test_redis_stops_under_load_and_comes_back_empty(
     worker = site.start_ready("--processes", "2")
     see_redis_used(site, shelf)
     private_redis.stop()
-    slowest, until = 0.0, time.monotonic() + 6
+    slowest, until = 0.0, time.monotonic() + 20
     jobs = []
     while time.monotonic() < until:
         began = time.monotonic()
@@ -139,7 +139,8 @@ def test_redis_stops_under_load_and_comes_back_empty(
         slowest = max(slowest, time.monotonic() - began)
         time.sleep(0.01)
     assert slowest < 2, "half a second is promised; this machine may be busy"
-    site.wait_status(jobs[-1].id, Status.COMPLETED, timeout=10)
+    wait_all(timeout=10)  # by the database
+    assert len(jobs) > 200, "the load"
     private_redis.start()
     wait_until(lambda: is_up(shelf), "Redis to be back")
     wait_until(shelf.remembers, "its memory to be filled")

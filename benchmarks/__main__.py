@@ -1,10 +1,11 @@
 """`make bench`: measure, print tables, and write benchmarks/RESULTS.md and a chart.
 
-    python -m benchmarks [--rounds 3] [--quick] [--only postgres,redis,sqlite,loads,peers] [--no-write]
-        [--finished 1000000] [--peers pgqueuer,huey]
+    python -m benchmarks [--rounds 3] [--quick] [--only postgres,redis,sqlite,loads,sleepers,peers]
+        [--no-write] [--finished 1000000] [--peers pgqueuer,huey]
 
 On a private PostgreSQL with fsync on (or the one in DATABASE_URL), there without and with a private Redis
-(or the one in REDIS_URL), then on SQLite; then with tables that are not empty; then other queues.
+(or the one in REDIS_URL), then with tables that are not empty and with many jobs that wait; then other queues,
+then SQLite.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from benchmarks.chart import Bar, draw
 HERE = Path(__file__).resolve().parent
 
 
-PARTS = ("postgres", "redis", "sqlite", "loads", "peers")
+PARTS = ("postgres", "redis", "sqlite", "loads", "sleepers", "peers")
 
 
 def main() -> None:
@@ -56,6 +57,7 @@ def main() -> None:
     )
     parser.add_argument("--measure", metavar="TITLE", help=argparse.SUPPRESS)
     parser.add_argument("--load", metavar="TITLE", help=argparse.SUPPRESS)
+    parser.add_argument("--sleepers", metavar="TITLE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if unknown := set(options.only) - set(PARTS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
@@ -63,6 +65,8 @@ def main() -> None:
         measure(options.measure, options.rounds, options.quick)
     elif options.load:
         measure_loads(options.load, options.quick, options.finished)
+    elif options.sleepers:
+        measure_sleepers(options.sleepers, options.quick)
     else:
         report(options)
 
@@ -79,7 +83,7 @@ def report(options: argparse.Namespace) -> None:
     os.environ["JOBQUEUE_BENCH_VALUES"] = name
     same = ["--rounds", str(options.rounds), *(["--quick"] if options.quick else [])]
     same += ["--finished", str(options.finished)]
-    if {"postgres", "redis", "loads", "peers"} & set(options.only):
+    if {"postgres", "redis", "loads", "sleepers", "peers"} & set(options.only):
         with private_postgres() as url, private_redis() as redis_url:
             if "postgres" in options.only:
                 sections.append(in_process(["--measure", "PostgreSQL", *same], url))
@@ -91,6 +95,8 @@ def report(options: argparse.Namespace) -> None:
                 if redis_url:
                     title = "PostgreSQL and Redis"
                     sections.append(in_process(["--load", title, *same], url, redis_url))
+            if "sleepers" in options.only:
+                sections.append(in_process(["--sleepers", "PostgreSQL", *same], url))
             if "peers" in options.only and redis_url:
                 section, more = measure_peers(url, redis_url, options)
                 sections.append(section)
@@ -220,6 +226,35 @@ def measure_loads(title: str, quick: bool, finished: int) -> None:
             "idle memory, supervisor and 2 workers", f"{loads.idle_memory(records):.0f} MB", "60 MB"
         )
         figures.empty()
+    print()
+
+
+def measure_sleepers(title: str, quick: bool) -> None:
+    """How a steady load of jobs that mostly wait and often fail is kept up with, as a section."""
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    from benchmarks import figures, loads
+
+    call_command("migrate", verbosity=0)
+    seconds = 48.0 if quick else 480.0
+    print(f"{title}: {seconds:.0f} s of sleepers ...", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="jobqueue-bench-") as folder:
+        found = loads.sleepers(Path(folder) / "records", seconds)
+    figures.empty()
+    print(f"## {title}, jobs that wait\n")
+    print(
+        f"100 jobs a second for {seconds:.0f} s, to 2 processes x 250 slots. 7 in 10 wait for 1 to 5 s, "
+        "fail 3 in 10 times, and are\ntried again; 1 in 10 is urgent and does nothing.\n"
+    )
+    print("| figure | measured | wanted |")
+    print("|---|---|---|")
+    print(f"| jobs | {found.jobs:,} | |")
+    print(f"| deepest queue | {found.deepest} | 300 at most |")
+    print(f"| open at the end | {found.open} | 0 |")
+    print(f"| 95 % of the {found.urgent:,} urgent jobs done in | {found.p95:.2f} s | 12 s |")
     print()
 
 

@@ -8,16 +8,16 @@ import signal
 import statistics
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
 from benchmarks import figures, tasks
 from benchmarks.figures import PAYLOAD, read, worker
 from jobqueue import comparing, enqueue_many, healing
-from jobqueue.models import Job
+from jobqueue.models import Job, Worker
 
 #: Async jobs in two processes, as in the drain that these are compared with.
 WORKER = ("--processes", "2", "--concurrency", "100")
@@ -136,8 +136,6 @@ def among_later(url: str, records: Path, rows: int = 100_000) -> float:
 
 def idle_memory(records: Path) -> float:
     """MB (PSS: shared pages counted once) of a supervisor and two idle workers."""
-    from jobqueue.models import Worker
-
     figures.empty()
     with worker(records, "--processes", "2") as process:
         deadline = time.monotonic() + figures.PATIENCE
@@ -153,16 +151,31 @@ def _pss(pid: int) -> int:
     return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
 
 
-def sleepers(records: Path, seconds: float = 480.0) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Sleepers:
+    """What became of a load of jobs that mostly wait. `deepest` is the most that were queued at once,
+    `open` how many had not ended when they should have, `p95` in how many seconds after they were
+    enqueued 95 % of the urgent ones were done."""
+
+    jobs: int
+    deepest: int
+    open: int
+    urgent: int
+    p95: float
+
+
+def sleepers(records: Path, seconds: float) -> Sleepers:
     """100 jobs a second, 7 in 10 of them payments of 1 to 5 s that fail 3 in 10 times, 1 in 10
-    urgent: how deep the queue got, whether all ended, and how soon the urgent ones did."""
+    urgent; then wait for their end."""
     figures.empty()
     chance = random.Random(1)
-    deepest, urgent = 0, []
-    arguments = ("--processes", "2", "--concurrency", "250")
-    with worker(records, *arguments) as process:
+    deepest, number = 0, 0
+    urgent = []
+    with worker(records, "--processes", "2", "--concurrency", "250") as process:
+        deadline = time.monotonic() + figures.PATIENCE
+        while Worker.objects.count() < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
         begin = time.monotonic()
-        number = 0
         while (now := time.monotonic()) < begin + seconds:
             for _ in range(int((now - begin) * 100) - number):
                 number += 1
@@ -172,19 +185,22 @@ def sleepers(records: Path, seconds: float = 480.0) -> dict[str, Any]:
                     urgent.append(tasks.async_noop.using(priority=50).enqueue(number, PAYLOAD).id)
                 else:
                     tasks.async_noop.enqueue(number, PAYLOAD)
-            deepest = max(deepest, Job.objects.filter(status="queued").count())
+            deepest = max(deepest, _queued())
             time.sleep(0.05)
-        deadline = time.monotonic() + 120
         open_ones = Job.objects.exclude(status__in=["completed", "failed", "cancelled"])
-        while open_ones.exists() and time.monotonic() < deadline:
-            time.sleep(0.5)
+        deadline = time.monotonic() + tasks.PAYMENT_PATIENCE
+        while (left := open_ones.count()) and time.monotonic() < deadline:
+            deepest = max(deepest, _queued())
+            time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         process.wait(60)
     rows = Job.objects.filter(pk__in=urgent).values_list("enqueued_at", "finished_at")
-    took = sorted((finished - enqueued).total_seconds() for enqueued, finished in rows if finished)
-    return {
-        "jobs": number,
-        "deepest": deepest,
-        "open": open_ones.count(),
-        "urgent_p95": took[int(len(took) * 0.95)] if took else float("nan"),
-    }
+    took = sorted(
+        (finished - enqueued).total_seconds() if finished else float("inf")
+        for enqueued, finished in rows
+    )
+    return Sleepers(number, deepest, left, len(took), took[int(len(took) * 0.95)])
+
+
+def _queued() -> int:
+    return Job.objects.filter(status="queued").count()

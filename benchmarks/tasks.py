@@ -34,7 +34,11 @@ async def async_noop(number: int, payload: dict[str, str]) -> None:
     _record(number)
 
 
-@task(max_attempts=10)
+#: Seconds within which a payment ends, if each of its attempts takes the longest time.
+PAYMENT_PATIENCE = 180.0
+
+
+@task(max_attempts=10, backoff=lambda attempt, error: min(2.0**attempt, 10.0))
 async def payment(number: int, seconds: float) -> None:
     """Waits for somebody else most of the time, and fails 3 in 10 times."""
     await asyncio.sleep(seconds)

@@ -14,11 +14,11 @@ from django.core.checks import CheckMessage, Error
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils import timezone
 
-from jobqueue import conf, signals
+from jobqueue import conf, ids, signals
 from jobqueue.compat import BaseTaskBackend, InvalidTask, TaskResultDoesNotExist
 from jobqueue.compat import Task as AnyTask
 from jobqueue.paths import checked_path
-from jobqueue.results import STATUSES, JobResult, from_rows
+from jobqueue.results import STATUSES, JobResult, from_rows, made_result
 from jobqueue.task import (
     BoundTask,
     Task,
@@ -77,12 +77,12 @@ class JobQueueBackend(BaseTaskBackend):
         new: list[NewJob] = []
         # Mostly one task, or few, so what depends on the task alone is found out once for each.
         moulds: dict[int, Callable[..., NewJob]] = {}
-        for index, call in enumerate(calls):
+        for index, (call, key) in enumerate(zip(calls, ids.several(len(calls)), strict=True)):
             try:
                 mould = moulds.get(id(call.task))
                 if mould is None:
                     mould = moulds[id(call.task)] = self._mould(call.task)
-                new.append(mould(*normalize_call(call.args, call.kwargs, limit)))
+                new.append(mould(*normalize_call(call.args, call.kwargs, limit), id=key))
             except (InvalidTask, TypeError, ValueError) as error:
                 error.add_note(f"In call {index} of {len(calls)}, of {call.task.module_path}.")
                 raise
@@ -158,30 +158,13 @@ class JobQueueBackend(BaseTaskBackend):
         winners = [each.winner for each in accepted if each.winner is not None]
         found = iter(from_rows(winners, find, self.alias) if winners else ())
         results = [
-            next(found) if each.winner is not None else self._made(task, job, each)
+            next(found)
+            if each.winner is not None
+            else made_result(job, task, STATUSES[each.status], each.enqueued_at, self.alias)
             for task, job, each in zip(tasks, jobs, accepted, strict=True)
         ]
-        signals.enqueued(*(result for result in results if result.created))
+        signals.enqueued(*[result for result in results if result.created])
         return results
-
-    def _made(
-        self, task: AnyTask[..., Any], job: NewJob, accepted: Accepted
-    ) -> JobResult[..., Any]:
-        return JobResult(
-            task=task,
-            id=str(accepted.id),
-            status=STATUSES[accepted.status],
-            enqueued_at=accepted.enqueued_at,
-            started_at=None,
-            finished_at=None,
-            last_attempted_at=None,
-            args=job.args,
-            kwargs=job.kwargs,
-            backend=self.alias,
-            errors=[],
-            worker_ids=[],
-            created=True,
-        )
 
 
 def enqueue_many(calls: Iterable[BoundTask[..., Any]]) -> list[JobResult[..., Any]]:

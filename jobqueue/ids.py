@@ -5,13 +5,15 @@ from __future__ import annotations
 import heapq
 import itertools
 import os
+import struct
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 _new = object.__new__
 _set = object.__setattr__
 _unknown = uuid.SafeUUID.unknown
+_RANDOM = struct.Struct("!I")
 
 
 class Source:
@@ -45,25 +47,24 @@ class Source:
         self._count = itertools.count(self._start())
 
     def __call__(self) -> uuid.UUID:
+        return next(self.several(1))
+
+    def several(self, count: int) -> Iterator[uuid.UUID]:
+        """So many ids, each greater than the one before. Of one millisecond, that of the first."""
         latest = self._latest
         heapq.heappushpop(latest, self._clock() // 1_000_000)
         # First the time, then the number: a later call finds the same or a later time, and always a
         # higher number.
         millisecond = latest[0]
-        number = next(self._count)
-        value = (
-            (millisecond & 0xFFFF_FFFF_FFFF) << 80
-            | 0x7 << 76  # version
-            | (number >> 30 & 0xFFF) << 64
-            | 0b10 << 62  # variant
-            | (number & 0x3FFF_FFFF) << 32
-            | int.from_bytes(os.urandom(4), "big")
-        )
-        # UUID(int=...) says the same and takes twice as long, checking what cannot be wrong here.
-        made = _new(uuid.UUID)
-        _set(made, "int", value)
-        _set(made, "is_safe", _unknown)
-        return made
+        fixed = (millisecond & 0xFFFF_FFFF_FFFF) << 80 | 0x7 << 76 | 0b10 << 62  # version, variant
+        for (random,) in _RANDOM.iter_unpack(os.urandom(_RANDOM.size * count)):
+            number = next(self._count)
+            # UUID(int=...) says the same and takes twice as long, checking what cannot be wrong here.
+            made = _new(uuid.UUID)
+            value = fixed | (number >> 30 & 0xFFF) << 64 | (number & 0x3FFF_FFFF) << 32 | random
+            _set(made, "int", value)
+            _set(made, "is_safe", _unknown)
+            yield made
 
 
 _source = Source()
@@ -74,6 +75,11 @@ if hasattr(os, "register_at_fork"):
 def uuid7() -> uuid.UUID:
     """A new id, greater than all that this process has made. Safe in threads and after a fork."""
     return _source()
+
+
+def several(count: int) -> Iterator[uuid.UUID]:
+    """So many new ids, each greater than the one before."""
+    return _source.several(count)
 
 
 def first_at(seconds: float) -> uuid.UUID:

@@ -18,6 +18,9 @@ from jobqueue.compat import Task as AnyTask
 from jobqueue.values import as_mapping
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from jobqueue.lifecycle import NewJob
     from jobqueue.models import Job
 
 P = ParamSpec("P")
@@ -59,6 +62,46 @@ class JobResult(BaseTaskResult[P, R]):  # type: ignore[misc]  # the stubs' is no
 
     def __post_init__(self) -> None:
         """Nothing: the arguments have been normalised, or come from the database."""
+
+
+def made_result(
+    job: NewJob,
+    task: AnyTask[..., Any],
+    status: TaskResultStatus,
+    enqueued_at: datetime,
+    backend: str,
+) -> JobResult[..., Any]:
+    """The result of a job that was just made: what JobResult(...) gives, in half the time.
+
+    A frozen dataclass looks each of its fields up by name when it sets them; of many jobs that are
+    enqueued at once that would be a tenth of the time.
+    """
+    result: JobResult[..., Any] = object.__new__(JobResult)
+    _put_task(result, task)
+    _put_id(result, str(job.id))
+    _put_status(result, status)
+    _put_enqueued_at(result, enqueued_at)
+    _put_args(result, job.args)
+    _put_kwargs(result, job.kwargs)
+    _put_backend(result, backend)
+    _put_errors(result, [])
+    _put_worker_ids(result, [])
+    _put_created(result, True)
+    for put in _PUT_NONE:
+        put(result, None)
+    return result
+
+
+def _putter(name: str) -> Callable[[Any, Any], None]:
+    put: Callable[[Any, Any], None] = getattr(JobResult, name).__set__
+    return put
+
+
+_put_task, _put_id, _put_status = map(_putter, ("task", "id", "status"))
+_put_enqueued_at, _put_args, _put_kwargs = map(_putter, ("enqueued_at", "args", "kwargs"))
+_put_backend, _put_errors = map(_putter, ("backend", "errors"))
+_put_worker_ids, _put_created = map(_putter, ("worker_ids", "created"))
+_PUT_NONE = [*map(_putter, ("started_at", "finished_at", "last_attempted_at", "_return_value"))]
 
 
 def from_rows(

@@ -293,7 +293,21 @@ def _hint(value: Any) -> str:
 
 # ASCII, because SQLite compares the keys in a path with those in the text as they are written, and
 # Django writes the former in ASCII.
-_encode_ascii = json.JSONEncoder(allow_nan=False).encode
+_ascii = json.JSONEncoder(allow_nan=False)
+# An encoder makes this anew for each value, which takes longer than most values do. It does not look
+# for circles (no markers); where there are some, or where Python has no such thing, the encoder is asked.
+_maker: Any = getattr(json.encoder, "c_make_encoder", None)
+_chunks = _maker and _maker(
+    None,
+    _ascii.default,
+    json.encoder.encode_basestring_ascii,
+    None,
+    ": ",
+    ", ",
+    False,
+    False,
+    False,
+)
 _encode_utf8 = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.]*e\+[0-9]+|-0\.0(?![0-9])')
 
@@ -307,7 +321,12 @@ def dumps(value: Any) -> str:
     """
     if value == {} or value == []:  # half of all arguments
         return "{}" if isinstance(value, dict) else "[]"
-    return _exact(_encode_ascii(value))
+    if _chunks is None:
+        return _exact(_ascii.encode(value))
+    try:
+        return _exact("".join(_chunks(value, 0)))
+    except RecursionError:
+        return _exact(_ascii.encode(value))
 
 
 class ExactJSONEncoder(json.JSONEncoder):

@@ -7,7 +7,7 @@ import math
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, date, datetime, timedelta
 from datetime import timezone as zones
 from decimal import Decimal
@@ -836,3 +836,14 @@ def test_the_signal_is_in_the_transaction() -> None:
     finally:
         task_enqueued.disconnect(receiver)
     assert heard == [(first.id, True, JobQueueBackend), (many[1].id, True, JobQueueBackend)]
+
+
+def test_the_result_of_a_new_job_is_what_the_class_would_make(db: None) -> None:
+    made = sample.noop.enqueue(1, name="a")
+    names = [each.name for each in fields(made)]
+    values = {name: getattr(made, name) for name in names if name != "_return_value"}
+    usual = JobResult(**values)
+    assert made == usual
+    assert type(made) is type(usual)
+    assert [getattr(made, name) for name in names] == [getattr(usual, name) for name in names]
+    assert (made.created, made.errors, made.worker_ids) == (True, [], [])

@@ -36,6 +36,15 @@ def test_it_is_a_uuid_of_version_7():
     assert before <= milliseconds(made) <= before + 60_000
 
 
+def test_several_at_once_rise_and_differ():
+    before = ids.uuid7()
+    made = list(ids.several(1_000))
+    assert rising([before, *made, ids.uuid7()])
+    assert {(each.version, each.variant) for each in made} == {(7, uuid.RFC_4122)}
+    assert len({each.int & 0xFFFF_FFFF for each in made}) > 990
+    assert list(ids.several(0)) == []
+
+
 def test_it_is_equal_to_the_same_uuid_made_in_the_usual_way():
     made = ids.uuid7()
     usual = uuid.UUID(str(made))

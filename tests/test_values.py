@@ -572,3 +572,10 @@ def test_migrations_know_the_field_without_its_encoder():
     assert ExactJSONField(*args, **kwargs).encoder is values.ExactJSONEncoder
     assert field.clone().deconstruct()[1:] == (path, args, kwargs)
     assert "encoder" not in MigrationWriter.serialize(field)[0]
+
+
+def test_circular_json_is_refused_whatever_encodes_it():
+    whole: dict[str, object] = {}
+    whole["me"] = [whole]
+    with pytest.raises(ValueError, match="Circular"):
+        values.dumps(whole)

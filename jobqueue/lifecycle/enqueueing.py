@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
@@ -37,8 +37,7 @@ class NewJob:
     id: UUID = field(default_factory=ids.uuid7)
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """What became of a call: a job of its own, or the `winner` that holds its key already."""
 
     id: UUID
@@ -65,9 +64,12 @@ def enqueue(jobs: Sequence[NewJob]) -> list[Accepted]:
         # A lone INSERT is atomic by itself; a transaction around it would cost two round trips.
         told = list(_insert(using, jobs).values())
         if told[0].status is Status.QUEUED:
-            dispatch.wake(using, [Ready(told[0].id, jobs[0].queue_name, jobs[0].priority)])
+            _wake(using, jobs)
         return told
     with transaction.atomic(using):
+        if postgres.serves(using) and (now := postgres.copy(using, jobs)) is not None:
+            _wake(using, jobs)
+            return [Accepted(job.id, Status.QUEUED, now) for job in jobs]
         # Two callers that insert the same keys in different orders would wait for each other.
         keyed = [job for job in jobs if job.idempotency_key is not None]
         keyed.sort(key=lambda job: (job.task_path, job.idempotency_key))
@@ -75,7 +77,7 @@ def enqueue(jobs: Sequence[NewJob]) -> list[Accepted]:
         accepted = _insert(using, [*others, *keyed])
         if len(accepted) < len(jobs):
             _find_winners(using, jobs, accepted)
-        _wake(using, jobs, accepted)
+        _wake(using, [job for job in jobs if accepted[job.id].status is Status.QUEUED])
     return [accepted[job.id] for job in jobs]
 
 
@@ -91,9 +93,11 @@ def _insert(using: str, jobs: Sequence[NewJob]) -> dict[UUID, Accepted]:
 _STATUSES = {status.value: status for status in (Status.QUEUED, Status.SCHEDULED)}
 
 
-def _wake(using: str, jobs: Sequence[NewJob], accepted: dict[UUID, Accepted]) -> None:
-    queued = [job for job in jobs if accepted[job.id].status is Status.QUEUED]
-    dispatch.wake(using, [Ready(job.id, job.queue_name, job.priority) for job in queued])
+def _wake(using: str, queued: Sequence[NewJob]) -> None:
+    if conf.options().redis is None:
+        dispatch.look(using, {job.queue_name for job in queued})
+    else:
+        dispatch.wake(using, [Ready(job.id, job.queue_name, job.priority) for job in queued])
 
 
 def _insert_plainly(using: str, jobs: Sequence[NewJob]) -> list[tuple[UUID, str, datetime]]:

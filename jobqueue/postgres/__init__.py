@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from django.db import connections
 
-from jobqueue.postgres.inserting import insert
+from jobqueue.postgres.inserting import copy, insert
 from jobqueue.postgres.locking import extend_alone, is_lock_timeout, patiently, want, wanted
 from jobqueue.postgres.moving import Wanted, claim, complete, exchange
 from jobqueue.postgres.notifying import notify
@@ -18,6 +18,7 @@ __all__ = [
     "Wanted",
     "claim",
     "complete",
+    "copy",
     "exchange",
     "extend_alone",
     "insert",

@@ -78,8 +78,6 @@ def insert(using: str, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Insert the jobs; returns those whose key was free. Of many it takes several statements."""
     if len(jobs) == 1:
         return _insert_one(using, jobs[0])
-    if len(jobs) >= COPY_FROM and not any(job.idempotency_key or job.run_after for job in jobs):
-        return _copy(using, jobs)
     return _insert_many(using, jobs)
 
 
@@ -131,25 +129,30 @@ def _columns(job: NewJob) -> tuple[Any, ...]:
     )
 
 
-def _copy(using: str, jobs: Sequence[NewJob]) -> list[Inserted]:
-    """Insert jobs that have neither a key nor a time of their own."""
+def copy(using: str, jobs: Sequence[NewJob]) -> datetime | None:
+    """Insert many jobs, all of them queued; returns when they were accepted. None if this is not the
+    way for them: they are few, or some have a key or a time of their own."""
+    if len(jobs) < COPY_FROM or any(job.idempotency_key or job.run_after for job in jobs):
+        return None
     with connections[using].cursor() as cursor:
         # As text too, since a local time that was read is ambiguous in the hour that comes twice.
         cursor.execute("SELECT STATEMENT_TIMESTAMP(), STATEMENT_TIMESTAMP()::text")
         now, written = cursor.fetchone()
         ending = f"\tqueued\t{written}\t{written}\t0\t0\t\t\n"
         # Django's cursors hand out the driver's own way to copy, and its errors with it.
-        with connections[using].wrap_database_errors, cursor.copy(COPY) as copy:
+        with connections[using].wrap_database_errors, cursor.copy(COPY) as sink:
             for start in range(0, len(jobs), COPY_CHUNK):
                 chunk = jobs[start : start + COPY_CHUNK]
-                copy.write("".join([_copied(job) + ending for job in chunk]))
-    return [(job.id, "queued", now) for job in jobs]
+                sink.write("".join([_copied(job) + ending for job in chunk]))
+    accepted: datetime = now
+    return accepted
 
 
 def _copied(job: NewJob) -> str:
     """The job's own columns, as a line of COPY's text format begins."""
     # JSON of ours has backslashes, but neither tabs nor line ends.
-    args, kwargs = (dumps(value).replace("\\", r"\\") for value in (job.args, job.kwargs))
+    args = dumps(job.args).replace("\\", r"\\")
+    kwargs = dumps(job.kwargs).replace("\\", r"\\")
     timeout = r"\N" if job.timeout is None else repr(float(job.timeout))
     return (
         f"{job.id.hex}\t{_escaped(job.task_path)}\t{args}\t{kwargs}\t{_escaped(job.queue_name)}"

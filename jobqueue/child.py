@@ -16,16 +16,21 @@ from multiprocessing.connection import Connection
 from typing import Any
 from uuid import UUID, uuid4
 
-from django.db import connections
+from django.db import DatabaseError, InterfaceError, connections, transaction
 
+from jobqueue import clock, lifecycle, queues, reconcile
 from jobqueue.attempts import Pair
 from jobqueue.board import Board
+from jobqueue.models import Worker as WorkerRow
 from jobqueue.plan import Plan
+from jobqueue.postgres import patiently
 from jobqueue.worker import Worker
 
 #: What the supervisor acts on. Workers are deaf to them: a terminal and systemd signal every
 #: process, and only one may count.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+#: Seconds for which `warm_up` waits for a lock, at most: it can be done without.
+WARM_UP_PATIENCE = 1.0
 
 
 class Child:
@@ -147,6 +152,25 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def warm_up(using: str) -> None:
+    """Do once what every worker does when it begins, and undo it: what that leaves in memory (modules,
+    compiled queries, the driver's own) is shared by all that are forked afterwards."""
+    nobody = uuid4()
+    with (
+        contextlib.suppress(DatabaseError, InterfaceError, OSError),
+        patiently(using, WARM_UP_PATIENCE),
+    ):
+        now = clock.now(using)
+        row = WorkerRow(pk=nobody, host="", pid=0, slots=0, started_at=now, heartbeat_at=now)
+        row.save(using=using, force_insert=True)
+        lifecycle.heartbeat(nobody, [])
+        queues.discover()
+        lifecycle.claim("", nobody, "", 1)
+        reconcile.sweep(limit=1, take_leases=False)
+        transaction.set_rollback(True, using)
+    connections.close_all()
 
 
 def freeze() -> None:

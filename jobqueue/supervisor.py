@@ -22,7 +22,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from jobqueue import conf, lifecycle, reconcile
 from jobqueue.attempts import Pair
 from jobqueue.board import Farewell
-from jobqueue.child import SIGNALS, Child, freeze
+from jobqueue.child import SIGNALS, Child, freeze, warm_up
 from jobqueue.models import Worker
 from jobqueue.plan import Plan
 
@@ -82,6 +82,7 @@ class Supervisor:
         for number in (*SIGNALS, signal.SIGCHLD):
             signal.signal(number, self._notice)
         self._warn_of_threads()
+        warm_up(self._using)
         freeze()
         # What receivers of task_finished do is not for this process: a worker tells them.
         previous = lifecycle.listen(self._news.extend)

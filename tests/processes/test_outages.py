@@ -125,7 +125,9 @@ def test_connections_that_are_cut_are_made_again(private_site, on_private_postgr
     assert "Traceback" not in supervised.log
 
 
-CLAIM, OUTCOME = ("SET\n    status = 'processing'",), ("SET\n    status = 'completed'",)
+# Only workers listen; the supervisor makes a claim for nothing before it forks them.
+CLAIM = ("LISTEN", "SET\n    status = 'processing'")
+OUTCOME = ("SET\n    status = 'completed'",)
 FAILURE = ('INSERT INTO "jobqueue_joblog"', "COMMIT")
 
 

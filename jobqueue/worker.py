@@ -134,6 +134,16 @@ class Worker:
         """Claim nothing more: some job does not let go, and this process will be ended."""
         self._state = WorkerRow.State.STOPPING
 
+    def _hear_staff(self, asked: str) -> None:
+        """Do what staff have asked for in this worker's row; asking for it twice is asking once."""
+        if asked == WorkerRow.Order.QUIET:
+            self._on_quiet(None)
+        elif asked == WorkerRow.Order.STOP and self._farewell != Farewell.DISMISSED:
+            logger.info("Worker %s was asked to stop.", self.name)
+            self._farewell = Farewell.DISMISSED
+            self._on_stop(self._plan.grace_time)
+            self._board.mark_dismissed(self._leave_by)
+
     def _on_tell(self, told: list[tuple[Pair, str]]) -> None:
         reasons: dict[str, type[Stopped]] = {"cancelled": Cancelled, "lost": LeaseLost}
         for pair, reason in told:
@@ -383,9 +393,12 @@ class Worker:
         with transaction.atomic(self._using):
             # Nobody who holds this row keeps the worker from its work.
             free = mine.select_for_update(skip_locked=True, no_key=True)
-            keys = list(free.values_list("pk", flat=True))
-            rows.filter(pk__in=keys).update(state=self._state, heartbeat_at=now)
-            if not keys and not mine.exists():
+            memory = resident_bytes()
+            asked = list(free.values_list("asked", flat=True))
+            if asked:
+                self._hear_staff(asked[0])
+                mine.update(state=self._state, heartbeat_at=now, memory=memory)
+            elif not mine.exists():
                 rows.create(
                     pk=self._owner,
                     host=self._host,
@@ -396,6 +409,7 @@ class Worker:
                     started_at=now,
                     heartbeat_at=now,
                     state=self._state,
+                    memory=memory,
                 )
         self._introduced = True
         now = clock.now(self._using)  # once more: the write may have waited

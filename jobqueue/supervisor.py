@@ -19,7 +19,7 @@ from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, connections
 
-from jobqueue import conf, lifecycle, reconcile
+from jobqueue import clock, conf, lifecycle, reconcile, tallies
 from jobqueue.attempts import Pair
 from jobqueue.board import Farewell
 from jobqueue.child import SIGNALS, Child, freeze
@@ -65,6 +65,7 @@ class Supervisor:
         self._signals: list[int] = []
         self._stops = 0
         self._quiet = False
+        self._counter = tallies.Counter()
         self._next_beat = 0.0
         self._start_at = 0.0
         self._pause = 0.0
@@ -280,12 +281,13 @@ class Supervisor:
     def _repair_one(self, repair: Repair) -> None:
         owner = repair.child.owner
         if repair.culprits:
-            lifecycle.time_out(owner, repair.culprits)
+            lifecycle.time_out(owner, repair.culprits, tell=self._counter.lost)
         if repair.lost:
-            taken = lifecycle.lose(owner, repair.reason)
+            taken = lifecycle.lose(owner, repair.reason, tell=self._counter.lost)
         else:
             taken = lifecycle.hand_back(owner, reason=repair.reason)
         reconcile.mark_gone(Worker.objects.using(self._using).filter(pk=owner))
+        self._counter.write(clock.now(self._using))
         if taken:
             logger.info(
                 "%s jobs of worker process %s are %s.",

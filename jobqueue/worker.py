@@ -21,7 +21,17 @@ from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 
-from jobqueue import __version__, clock, conf, lifecycle, queues, reconcile, signals
+from jobqueue import (
+    __version__,
+    clock,
+    conf,
+    lifecycle,
+    queues,
+    reconcile,
+    signals,
+    sweeps,
+    tallies,
+)
 from jobqueue.alone import Alone, settle_one
 from jobqueue.announcer import Announcer
 from jobqueue.attempts import Attempt, Outcome, Pair
@@ -79,6 +89,8 @@ class Worker:
         self._orphaned = False
         self._leave_by = float("inf")
         self._started = 0
+        self._counter = tallies.Counter()
+        self._recorder = sweeps.Recorder(worker=self.name)
         self._supply = Supply(plan.queues, self._using)
         self._served: set[str] = set()
         self._link = Link(self._using, self.name, self._come_back)
@@ -246,6 +258,7 @@ class Worker:
         attempt = outcome.attempt
         self._board.wipe(attempt.pair)
         self._waiting_alone.discard(attempt.pair)
+        self._counter.count(outcome, status)
         if status == Status.FAILED:
             logger.error(
                 "Job %s (%s) failed in attempt %s: %s",
@@ -458,26 +471,38 @@ class Worker:
             self._supply.tend()
         findings = self._sweep()
         for finding in findings:
+            self._counter.lost(finding.taken)
             if finding.repaired:
                 # On SQLite nobody hears of what was written on the own connection.
                 self._supply.turns.look_soon()
             if finding.repaired and finding.kind in ("lost", "stopping", "silent"):
                 logger.info("Repaired %s: %s", finding.what, finding.repaired)
-        now = time.monotonic()
-        if now >= self._next_prune:
-            pruned = lifecycle.prune(after=self._prune_after)
-            self._prune_after = pruned.after
-            more = pruned.after is not None
-            self._next_prune = now + (conf.options().tick if more else PRUNE_EVERY)
+        self._write_tallies()
+        if time.monotonic() >= self._next_prune:
+            self._prune()
         connections[self._using].queries_log.clear()
+
+    def _write_tallies(self) -> None:
+        if self._written_at is not None:  # a few statements ago
+            self._counter.write(self._written_at)
+
+    def _prune(self) -> None:
+        pruned = lifecycle.prune(after=self._prune_after)
+        self._prune_after = pruned.after
+        tallies.prune()
+        sweeps.prune()
+        more = pruned.after is not None
+        self._next_prune = time.monotonic() + (conf.options().tick if more else PRUNE_EVERY)
 
     def _sweep(self) -> list[Finding]:
         began = time.monotonic()
         take_leases = began >= self._take_leases_at
         findings = reconcile.sweep(limit=TICK_LIMIT, take_leases=take_leases)
+        now = time.monotonic()
+        if self._written_at is not None:
+            self._recorder.record(findings, self._written_at, now - began)
         if take_leases:
             # Under an old snapshot the index holds every lease that there was since.
-            now = time.monotonic()
             self._take_leases_at = max(self._take_leases_at, now + SWEEP_SHARE * (now - began))
         return findings
 
@@ -547,6 +572,8 @@ class Worker:
             lifecycle.take_notes([*self._late_notes, *self._notes])
             # Nothing runs here any more: if it owns anything, the answer to a claim was lost.
             lifecycle.hand_back(self._owner, reason="its worker left and did not know of it")
+            self._counter.write(clock.now(self._using))
+            self._recorder.close()
             WorkerRow.objects.using(self._using).filter(pk=self._owner).delete()
         connections.close_all()
         self._board.say_farewell(self._farewell)

@@ -15,8 +15,8 @@ from jobqueue.admin import charts, words
 from jobqueue.admin.hiding import hide_in_text
 from jobqueue.tallies import Bar
 
-#: From the baseline up: failures stand where they can be compared.
-KINDS = ("failed", "retried", "completed")
+#: What is counted and the state in whose colour it stands, from the baseline up: failures where they can be compared.
+KINDS = {"failed": "failed", "retried": "retrying", "completed": "completed"}
 
 
 def figures(chosen: str) -> dict[str, Any]:
@@ -42,11 +42,6 @@ def figures(chosen: str) -> dict[str, Any]:
     return found
 
 
-def ended(bar: Bar) -> int:
-    """How many attempts ended within a span."""
-    return bar.completed + bar.retried + bar.failed
-
-
 def _charts(bars: Sequence[Bar], span: int, totals: dict[str, int]) -> dict[str, Any]:
     times = charts.times(bars[0].starts_at, bars[-1].starts_at + timedelta(seconds=span))
     heading = {
@@ -54,8 +49,11 @@ def _charts(bars: Sequence[Bar], span: int, totals: dict[str, int]) -> dict[str,
         900: _("Jobs finished per 15 minutes"),
         7200: _("Jobs finished per 2 hours"),
     }[span]
-    peak = words.grouped(max(map(ended, bars)))
-    columns = [(_column(bar), [(kind, getattr(bar, kind)) for kind in KINDS]) for bar in bars]
+    peak = words.grouped(max(bar.total for bar in bars))
+    columns = [
+        (_column(bar), [(state, getattr(bar, kind)) for kind, state in KINDS.items()])
+        for bar in bars
+    ]
     total = _("%(heading)s: %(counts)s in all, at most %(peak)s") % {
         "heading": heading,
         "counts": _counts(**totals),
@@ -67,7 +65,7 @@ def _charts(bars: Sequence[Bar], span: int, totals: dict[str, int]) -> dict[str,
         "finished": charts.bars(total, columns, times, number),
         "wait": _percentiles(_("Wait"), [bar.waits for bar in bars], times),
         "run": _percentiles(_("Run time"), [bar.runs for bar in bars], times),
-        "rows": [_row(bar) for bar in bars if ended(bar)],
+        "rows": [_row(bar) for bar in bars if bar.total],
     }
 
 

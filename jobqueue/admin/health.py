@@ -11,7 +11,7 @@ from django.db.models import Count, Min, Q, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from jobqueue import conf, queues
+from jobqueue import conf, queues, sweeps
 from jobqueue.admin import words
 from jobqueue.admin.words import CAP
 from jobqueue.models import Job, Queue, Status, Sweep, Worker
@@ -176,14 +176,14 @@ def queue_names(worker: Worker) -> list[str]:
     return [str(name) for name in worker.queues] if isinstance(worker.queues, list) else []
 
 
-def last_sweep(sweeps: QuerySet[Sweep]) -> Sweep | None:
+def last_sweep(rows: QuerySet[Sweep]) -> Sweep | None:
     """The one that ended last; rows are shared by passes, so it need not be the newest row."""
-    return max(sweeps.order_by("-pk")[:50], key=lambda sweep: sweep.finished_at, default=None)
+    return max(rows.order_by("-pk")[:50], key=lambda sweep: sweep.finished_at, default=None)
 
 
 def sweep_interval() -> float:
-    """Seconds between two passes, as far as rows tell."""
-    return max(10.0, conf.options().tick)
+    """Seconds between two passes, as far as rows tell: those like all others are written now and then."""
+    return conf.options().tick + sweeps.WRITE_EVERY
 
 
 def is_overdue(sweep: Sweep | None, now: datetime) -> bool:

@@ -108,7 +108,7 @@ def fragment(
     page: DashboardAdmin, request: HttpRequest, template: str, shown: dict[str, Any]
 ) -> HttpResponse:
     """The inside of a region that is refilled while the page is open."""
-    request.current_app = page.admin_site.name  # type: ignore[attr-defined]
+    request.current_app = page.admin_site.name
     now = clock.now(page.using)
     context = {"now": now} | shown
     response = HttpResponse(render_to_string(f"admin/jobqueue/{template}", context, request))

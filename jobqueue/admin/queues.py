@@ -18,7 +18,6 @@ from django.utils.translation import gettext as _
 from jobqueue import clock, tallies
 from jobqueue.admin import charts, confirming, health, panels, states
 from jobqueue.admin.base import DashboardAdmin
-from jobqueue.admin.figures import ended
 from jobqueue.admin.panels import Panel, migrated
 from jobqueue.models import Job, Queue, Worker
 
@@ -51,6 +50,11 @@ class Row:
     def unserved(self) -> bool:
         """Whether jobs wait that nobody takes."""
         return bool(self.counts["queued"]) and not self.workers
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything ended in the last hour, as far as this person may know."""
+        return any(self.per_minute or ())
 
     @property
     def spark(self) -> str:
@@ -122,7 +126,6 @@ class QueueAdmin(DashboardAdmin):
             "name": narrowed,
             "filtered": narrowed or len(rows) > FILTERED,
             "jobs_url": self.url("changelist", model=Job),
-            "may_act": any(row.actions for row in shown),
             "live_url": f"{self.url('live')}?{urlencode({'name': narrowed})}",
         }
 
@@ -169,7 +172,7 @@ class QueueAdmin(DashboardAdmin):
                 workers=len(serving),
             )
             if not found["limited"]:
-                row.per_minute = [ended(bar) for bar in found["hour"].get(name, ())]
+                row.per_minute = [bar.total for bar in found["hour"].get(name, ())]
                 row.failed = sum(bar.failed for bar in found["day"].get(name, ()))
             rows.append(row)
         return sorted(rows, key=lambda row: (not row.paused, row.oldest or now, row.name))
@@ -213,4 +216,4 @@ def live(jobs: QuerySet[Job], now: datetime) -> dict[str, dict[str, Any]]:
             **{key: Count("pk", filter=states.condition(key, now)) for key in keys},
         )
     )
-    return {row["queue_name"]: row for row in rows}
+    return {row["queue_name"]: dict(row) for row in rows}

@@ -186,7 +186,7 @@ class SweepAdmin(DashboardAdmin):
         return {
             "problem": found.problem,
             "last": last,
-            "repaired": sum(counted(last.repaired).values()) if last else 0,
+            "repaired": out_of_the_ordinary(last.repaired) if last and last.eventful else 0,
             "overdue": health.overdue_words(last, now) if overdue else "",
             "command": "python manage.py reconcile",
         }
@@ -202,7 +202,7 @@ class SweepAdmin(DashboardAdmin):
         ]:
             hour = int((ended - start).total_seconds() // 3_600)
             if 0 <= hour < len(hours):
-                hours[hour] += sum(counted(repaired).values())
+                hours[hour] += out_of_the_ordinary(repaired)
         if not any(hours):
             return None
         return drawn(start, hours)
@@ -229,10 +229,10 @@ class SweepAdmin(DashboardAdmin):
         return repairs
 
 
-def collapsed(sweeps: list[Sweep]) -> list[Row]:
+def collapsed(found: list[Sweep]) -> list[Row]:
     """The sweeps, newest first, with those that found nothing drawn together."""
     rows: list[Row] = []
-    for sweep in sweeps:
+    for sweep in found:
         if rows and not sweep.eventful and not rows[-1].is_eventful:
             rows[-1] = Row(rows[-1].first, sweep, rows[-1].passes + sweep.passes)
         else:
@@ -258,12 +258,17 @@ def counted(stored: Any) -> Mapping[str, int]:
     return {str(kind): number for kind, number in stored.items() if isinstance(number, int)}
 
 
+def out_of_the_ordinary(repaired: Any) -> int:
+    """How many repairs were not of the kinds that a healthy site has all the time."""
+    return sum(number for kind, number in counted(repaired).items() if kind not in sweeps.ORDINARY)
+
+
 def drawn(start: datetime, hours: list[int]) -> charts.Chart:
     """Repairs per hour as a chart."""
     columns = []
     for place, number in enumerate(hours):
         hour = figures.clock_time(start + timedelta(hours=place))
-        columns.append((f"{hour}: {words.grouped(number)}", [("retried", number)]))
+        columns.append((f"{hour}: {words.grouped(number)}", [("retrying", number)]))
     title = _("Repairs per hour in seven days: %(all)s in all, at most %(peak)s in an hour") % {
         "all": words.grouped(sum(hours)),
         "peak": words.grouped(max(hours)),

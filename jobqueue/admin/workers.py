@@ -147,7 +147,7 @@ class WorkerAdmin(DashboardAdmin):
         self.demand(request, self.view_verb)
         worker = self._worker(request, object_id)
         if worker is None:
-            text = _("Worker “%s” doesn’t exist. Rows of workers that are gone stay for an hour.")
+            text = _("Worker “%s” doesn’t exist. Rows of workers that are gone stay for a day.")
             messages.warning(request, text % object_id)
             return HttpResponseRedirect(self.url("changelist"))
         self.demand(request, self.view_verb, worker)

@@ -258,7 +258,7 @@ class TestMany:
         assert any("not let go" in reason for reason in counts.skipped)
 
     def test_the_filter_that_the_change_itself_moves_rows_out_of(self, monkeypatch):
-        monkeypatch.setattr("jobqueue.lifecycle.interventions.BATCH", 2)
+        monkeypatch.setattr("jobqueue.lifecycle.batches.BATCH", 2)
         jobs = JobFactory.create_batch(5, queued=True)
         other = JobFactory(queued=True, queue_name="other")
         queued = Job.objects.filter(status=Status.QUEUED, queue_name="default")

@@ -9,13 +9,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, Q
 from django.http import HttpRequest, QueryDict
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from jobqueue import clock
-from jobqueue.admin import states, words
+from jobqueue.admin import states
 from jobqueue.admin.base import DashboardAdmin
 from jobqueue.admin.listing import Listing
 from jobqueue.admin.states import State
@@ -25,7 +24,7 @@ from jobqueue.admin.words import CAP
 from jobqueue.models import FINAL, Job, Queue, Status, Worker
 
 #: What in the list's query string says where one is in it, not what it finds.
-PLACE = ("before", "after", "p", "o", "e", "all")
+PLACE = ("before", "after", "p", "o", "e")
 
 #: An id below all others.
 LOWEST = UUID(int=0)
@@ -75,13 +74,13 @@ def choose(page: DashboardAdmin, request: HttpRequest, verb: Verb, choice: Choic
     seen = len(chosen.rows)
     chosen.rows = [row for row in chosen.rows if page.may(request, verb.key, row)]
     chosen.forbidden = seen - len(chosen.rows)
-    chosen.groups = _groups(chosen, verb)
+    if choice.frozen:
+        chosen.changed = max(0, choice.frozen.chosen - len(chosen.rows))
+    chosen.groups = [Group("", 1, None)] if verb.kind == "sweep" else _groups(chosen, verb)
     return chosen
 
 
-def _jobs(
-    page: DashboardAdmin, request: HttpRequest, choice: Choice, now: datetime
-) -> Chosen:
+def _jobs(page: DashboardAdmin, request: HttpRequest, choice: Choice, now: datetime) -> Chosen:
     jobs = page.jobs(request)
     chosen = Chosen([], now, choice.frozen or _freeze(page, now))
     if choice.query is None:
@@ -92,9 +91,11 @@ def _jobs(
             for name, value in QueryDict(choice.query).dict().items()
             if name not in PLACE and str(value).strip()
         }
-        listing = Listing.of(jobs, asked, see_args=page.may(request, "view_args"), now=now)
+        # "In the last hour" is the hour before it was shown.
+        then = chosen.frozen.moment
+        listing = Listing.of(jobs, asked, see_args=page.may(request, "view_args"), now=then)
         jobs = listing.queryset
-        chosen.every, chosen.words = not asked, str(listing.words())
+        chosen.every, chosen.words = not listing.is_filtered, listing.words()
         chosen.problems = [str(problem) for problem in listing.problems]
     jobs = jobs.filter(_was_there(chosen.frozen)).order_by()
     # Whole rows, but for what may be large: what a person may change is asked row by row.
@@ -102,8 +103,6 @@ def _jobs(
     found = list(jobs[: CAP + 1])
     chosen.more = len(found) > CAP
     chosen.rows = sorted(found[:CAP], key=lambda job: job.pk, reverse=True)
-    if choice.frozen:
-        chosen.changed = max(0, choice.frozen.chosen - len(found))
     return chosen
 
 
@@ -160,11 +159,6 @@ def _uuids(ids: Iterable[str]) -> Sequence[UUID]:
     return sorted(found)
 
 
-def in_words(chosen: Chosen, choice: Choice) -> str:
-    """The choice, for the page and for the audit log."""
-    if choice.query is None:
-        number = len(choice.ids)
-        return ngettext("%s row", "%s rows", number) % words.grouped(number)
-    if chosen.every:
-        return _("all jobs")
-    return _("all jobs that match: %s") % chosen.words
+def in_words(chosen: Chosen) -> str:
+    """All that match, for the page and for the audit log."""
+    return _("all jobs") if chosen.every else _("all jobs that match: %s") % chosen.words

@@ -114,7 +114,9 @@ VERBS: dict[str, Verb] = {
             "job",
             ngettext_lazy("Requeue %(count)s job?", "Requeue %(count)s jobs?", "n"),
             ngettext_lazy("Requeue %(count)s job", "Requeue %(count)s jobs", "n"),
-            _("Each goes back to its queue for a new attempt. What happened so far stays in its log."),
+            _(
+                "Each goes back to its queue for a new attempt. What happened so far stays in its log."
+            ),
             _("Queued once more"),
             _("only completed, failed and cancelled jobs can be requeued"),
             ngettext_lazy("%(count)s job queued.", "%(count)s jobs queued.", "n"),
@@ -197,7 +199,9 @@ VERBS: dict[str, Verb] = {
             "worker",
             ngettext_lazy("Quiet %(count)s worker?", "Quiet %(count)s workers?", "n"),
             ngettext_lazy("Quiet %(count)s worker", "Quiet %(count)s workers", "n"),
-            _("It takes no new jobs and finishes the running ones. It stays so until it is stopped."),
+            _(
+                "It takes no new jobs and finishes the running ones. It stays so until it is stopped."
+            ),
             _("Asked to be quiet"),
             _("only a running worker can be quieted"),
             ngettext_lazy(
@@ -219,7 +223,9 @@ VERBS: dict[str, Verb] = {
             ),
             _("Asked to stop"),
             _("it is stopping or gone already"),
-            ngettext_lazy("%(count)s worker asked to stop.", "%(count)s workers asked to stop.", "n"),
+            ngettext_lazy(
+                "%(count)s worker asked to stop.", "%(count)s workers asked to stop.", "n"
+            ),
             ngettext_lazy("Asked %(count)s worker to stop", "Asked %(count)s workers to stop", "n"),
             _not_stopping,
             danger=True,
@@ -238,9 +244,7 @@ VERBS: dict[str, Verb] = {
             ngettext_lazy(
                 "The sweep repaired %(count)s thing.", "The sweep repaired %(count)s things.", "n"
             ),
-            ngettext_lazy(
-                "Ran a sweep: %(count)s repair", "Ran a sweep: %(count)s repairs", "n"
-            ),
+            ngettext_lazy("Ran a sweep: %(count)s repair", "Ran a sweep: %(count)s repairs", "n"),
             _any,
         ),
     )

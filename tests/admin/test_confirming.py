@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from jobqueue import ids, lifecycle
 from jobqueue.admin import choosing, doing
-from jobqueue.models import AuditEntry, Job, JobLog, Queue, Status, Worker
+from jobqueue.models import AuditEntry, Job, JobLog, Queue, Worker
 from tests.admin.people import JOBS, address, confirm, form, send, staff, tick
 from tests.factories import JobFactory, JobLogFactory, QueueFactory, WorkerFactory, ago, now
 
@@ -257,7 +257,7 @@ def test_an_empty_filter_needs_the_number() -> None:
 def test_more_than_one_request_can_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "CAP", 3)
     client = staff("cancel_job", "bulk_job")
-    jobs = JobFactory.create_batch(4)
+    JobFactory.create_batch(4)
     body = client.get(address(client, "job", "cancel", query="state=queued")).content.decode()
     assert 'data-jq="too-many"' in body
     assert "Narrow the filter, or use manage.py jobs." in body

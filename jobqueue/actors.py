@@ -29,9 +29,7 @@ class Actor:
             return cls(name=storable_text(actor, MAX_NAME))
         key = getattr(actor, "pk", None)
         name = actor.get_username() if hasattr(actor, "get_username") else str(actor)
-        return cls(
-            id="" if key is None else str(key)[:MAX_ID], name=storable_text(name, MAX_NAME)
-        )
+        return cls(id="" if key is None else str(key)[:MAX_ID], name=storable_text(name, MAX_NAME))
 
 
 def kept_reason(reason: str) -> str:

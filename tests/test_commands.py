@@ -178,7 +178,7 @@ def one_of_each_kind(db: None) -> dict[str, Any]:
         "stopping": JobFactory(stopping=True, lease_expires_at=ago(5)),
         "due": JobFactory(scheduled=True, run_after=ago(1)),
         "silent": WorkerFactory(heartbeat_at=ago(120)),
-        "gone": WorkerFactory(heartbeat_at=ago(7_200), state=Worker.State.GONE),
+        "gone": WorkerFactory(heartbeat_at=ago(172_800), state=Worker.State.GONE),
     }
 
 

@@ -23,6 +23,7 @@ from jobqueue.lifecycle.recovering import (
     lose,
     promote,
     recover,
+    take_back,
     time_out,
     was_held_up,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "run_now",
     "run_now_many",
     "settle",
+    "take_back",
     "take_notes",
     "time_out",
     "was_held_up",

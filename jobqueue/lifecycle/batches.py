@@ -100,9 +100,7 @@ def _batch(
     return done
 
 
-def _change(
-    using: str, batch: Sequence[UUID], change: Change, on_batch: OnBatch | None
-) -> Counts:
+def _change(using: str, batch: Sequence[UUID], change: Change, on_batch: OnBatch | None) -> Counts:
     done = change(using, batch)
     done.skip(GONE, len(batch) - done.changed - done.total_skipped)
     if on_batch is not None:

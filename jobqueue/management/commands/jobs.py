@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import textwrap
 from argparse import ArgumentTypeError
 from typing import Any
@@ -20,6 +18,7 @@ from jobqueue.management.display import described, overview, told
 from jobqueue.management.terminal import (
     PlainCommand,
     Stop,
+    actor,
     counted,
     in_plain_words,
     interval,
@@ -288,15 +287,6 @@ def _find(text: str) -> UUID:
             return pk
         case _:
             raise Unknown("more than one job's id begins like this, give more of it")
-
-
-def actor() -> str:
-    """Who acts, as the log of a job will tell: the user of the operating system."""
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError, ImportError):  # no such user, as in many containers
-        name = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
-    return f"cli:{name}"
 
 
 def plain_text(text: str) -> str:

@@ -174,18 +174,21 @@ class DashboardAdmin(AdminBase):
             "now": now,
             "jq_now": words.iso(now),
             "jq_zone": words.zone(now),
-            "jq_tabs": [
-                {
-                    "name": name,
-                    "label": label,
-                    "url": self.url("changelist", model=model),
-                    "current": name == self.tab,
-                }
-                for name, label, model, verb in TABS
-                if self.admin_site.is_registered(model)
-                and self.site_admin(model).may(request, verb)
-            ],
+            "jq_tabs": self.tabs(request),
         }
+
+    def tabs(self, request: HttpRequest) -> list[dict[str, Any]]:
+        """The tabs that this person may open."""
+        return [
+            {
+                "name": name,
+                "label": label,
+                "url": self.url("changelist", model=model),
+                "current": name == self.tab,
+            }
+            for name, label, model, verb in TABS
+            if self.admin_site.is_registered(model) and self.site_admin(model).may(request, verb)
+        ]
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

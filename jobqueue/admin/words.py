@@ -23,7 +23,8 @@ def duration(seconds: float) -> str:
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:
-        return f"{number_format(round(seconds, 1), 1 if seconds < 10 else 0)} s"
+        tenths = seconds < 10 and round(seconds, 1) % 1
+        return f"{number_format(round(seconds, 1), 1 if tenths else 0)} s"
     whole = round(seconds)
     for size, unit, small, small_unit in _UNITS:
         if whole >= size:
@@ -58,10 +59,10 @@ def absolute(moment: datetime) -> str:
 
 
 def iso(moment: datetime) -> str:
-    """A time for machines, with its offset."""
+    """A time for machines, with its offset from UTC in the current time zone."""
     if timezone.is_naive(moment):
-        moment = timezone.make_aware(moment)
-    return moment.isoformat(timespec="milliseconds")
+        return timezone.make_aware(moment).isoformat(timespec="milliseconds")
+    return timezone.localtime(moment).isoformat(timespec="milliseconds")
 
 
 def relative_time(moment: datetime | None, now: datetime) -> SafeString | str:

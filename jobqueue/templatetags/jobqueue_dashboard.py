@@ -6,11 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from django import template
+from django.contrib.admin.sites import all_sites
 from django.template import Context
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobqueue.admin import states, words
+from jobqueue.admin.base import DashboardAdmin
 from jobqueue.models import Job
 
 register = template.Library()
@@ -23,6 +25,18 @@ def jobs_nonce(context: Context) -> SafeString | str:
     request = context.get("request")
     nonce = context.get("csp_nonce") or getattr(request, "csp_nonce", None)
     return format_html('nonce="{}"', str(nonce)) if nonce else ""
+
+
+@register.simple_tag(takes_context=True)
+def jobs_tabs(context: Context) -> list[dict[str, Any]]:
+    """The tabs, for a page that is the admin's own."""
+    request = context["request"]
+    for site in all_sites:
+        if site.name == request.current_app and site.is_registered(Job):
+            page = site.get_model_admin(Job)
+            assert isinstance(page, DashboardAdmin)
+            return [tab | {"current": False} for tab in page.tabs(request)]
+    return []
 
 
 @register.simple_tag(takes_context=True)
@@ -49,6 +63,14 @@ def ago(context: Context, moment: datetime | None) -> SafeString | str:
 def full_time(context: Context, moment: datetime | None) -> SafeString | str:
     """The whole time, then how long ago."""
     return words.full_time(moment, context["now"])
+
+
+@register.simple_tag
+def moment(value: datetime | None) -> SafeString | str:
+    """The whole time alone."""
+    if value is None:
+        return "–"
+    return format_html('<time datetime="{}">{}</time>', words.iso(value), words.absolute(value))
 
 
 @register.filter

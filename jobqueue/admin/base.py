@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from django.apps import apps
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connections, transaction
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.functional import Promise
@@ -187,6 +189,14 @@ class DashboardAdmin(AdminBase):
             for name, label, model, verb in TABS
             if self.admin_site.is_registered(model) and self.site_admin(model).may(request, verb)
         ]
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """What was done to a row stands in the audit log."""
+        self.demand(request, self.view_verb)
+        query = urlencode({"target": unquote(object_id)})
+        return HttpResponseRedirect(f"{self.url('changelist', model=AuditEntry)}?{query}")
 
     def draw(
         self, request: HttpRequest, template: str, title: Any, status: int = 200, **more: Any

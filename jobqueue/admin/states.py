@@ -7,6 +7,8 @@ from datetime import datetime
 
 from django.db.models import Q
 from django.utils.functional import Promise
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from jobqueue.models import Job, Status
@@ -37,6 +39,16 @@ STATES: dict[str, State] = {
 
 #: Not a chip of its own: a cancelled job whose code has not let go.
 STOPPING = State("cancelled", _("Cancelled, still stopping"), "⊘")
+
+
+def badge(state: State) -> SafeString:
+    """A state as a sign, a word and a colour."""
+    return format_html(
+        '<span class="jq-state jq-state-{}"><span aria-hidden="true">{}</span> {}</span>',
+        state.key,
+        state.glyph,
+        state.label,
+    )
 
 
 def state_of(job: Job, now: datetime) -> State:

@@ -50,12 +50,7 @@ def badge(state: states.State | str) -> SafeString:
     """A state, or the one of that key, as a badge."""
     if isinstance(state, str):
         state = states.STATES[state]
-    return format_html(
-        '<span class="jq-state jq-state-{}"><span aria-hidden="true">{}</span> {}</span>',
-        state.key,
-        state.glyph,
-        state.label,
-    )
+    return states.badge(state)
 
 
 @register.simple_tag(takes_context=True)

@@ -10,10 +10,11 @@ from django.urls import URLPattern
 from django.utils.translation import gettext as _
 
 from jobqueue import clock, tallies
-from jobqueue.admin import figures, health, panels, words
+from jobqueue.admin import confirming, figures, health, panels, telling, words
 from jobqueue.admin.base import TABS, DashboardAdmin
 from jobqueue.admin.panels import Panel, migrated
 from jobqueue.admin.states import STATES
+from jobqueue.admin.trail import Trail
 from jobqueue.models import AuditEntry, Job, Queue, Sweep, Worker
 
 #: The tiles, in the order in which they stand.
@@ -38,7 +39,8 @@ class OverviewAdmin(DashboardAdmin):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The page."""
-        self.demand(request, self.view_verb)
+        if not self.may(request, self.view_verb):
+            return confirming.refuse(self, request, "view", self.view_verb)
         return self.draw(request, "overview.html", _("Job queue"), **self._shown(request))
 
     @migrated
@@ -141,5 +143,8 @@ class OverviewAdmin(DashboardAdmin):
         audit = self.site_admin(AuditEntry)
         if not audit.may(request, audit.view_verb):
             return None
-        entries = audit.get_queryset(request).order_by("-pk")
-        return panels.panel(self.using, lambda: list(entries[:5]))
+
+        def newest() -> list[telling.Line]:
+            return telling.lines(audit, request, Trail.of(audit, request, {}).page(5).rows)
+
+        return panels.panel(self.using, newest)

@@ -12,11 +12,10 @@ from django.contrib.admin.utils import unquote
 from django.db.models import Count, Min, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
-from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
 from jobqueue import clock, tallies
-from jobqueue.admin import charts, confirming, health, panels, states
+from jobqueue.admin import charts, confirming, figures, health, panels, states
 from jobqueue.admin.base import DashboardAdmin
 from jobqueue.admin.panels import Panel, migrated
 from jobqueue.models import Job, Queue, Worker
@@ -65,7 +64,7 @@ class Row:
     def average(self) -> str:
         """How many jobs ended in a minute, on the whole."""
         minutes = self.per_minute or [0]
-        return str(number_format(round(sum(minutes) / len(minutes), 1), use_l10n=True))
+        return figures.number(round(sum(minutes) / len(minutes), 1))
 
 
 class QueueAdmin(DashboardAdmin):
@@ -87,7 +86,8 @@ class QueueAdmin(DashboardAdmin):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The page."""
-        self.demand(request, self.view_verb)
+        if not self.may(request, self.view_verb):
+            return confirming.refuse(self, request, "view", self.view_verb)
         return self.draw(request, "queues.html", _("Queues"), **self._shown(request))
 
     @migrated
@@ -104,7 +104,8 @@ class QueueAdmin(DashboardAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         """The jobs of one queue."""
-        self.demand(request, self.view_verb)
+        if not self.may(request, self.view_verb):
+            return confirming.refuse(self, request, "view", self.view_verb)
         query = urlencode({"queue": unquote(object_id)})
         return HttpResponseRedirect(f"{self.url('changelist', model=Job)}?{query}")
 

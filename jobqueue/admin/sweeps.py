@@ -93,7 +93,8 @@ class SweepAdmin(DashboardAdmin):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The page."""
-        self.demand(request, self.view_verb)
+        if not self.may(request, self.view_verb):
+            return confirming.refuse(self, request, "view", self.view_verb)
         rows = self.get_queryset(request)
         before = request.GET.get("before", "")
         if before.isdecimal() and len(before) < 19:
@@ -140,7 +141,8 @@ class SweepAdmin(DashboardAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         """One sweep: each thing that it repaired, and what it left."""
-        self.demand(request, self.view_verb)
+        if not self.may(request, self.view_verb):
+            return confirming.refuse(self, request, "view", self.view_verb)
         known = object_id.isdecimal() and len(object_id) < 19
         sweep = self.get_queryset(request).filter(pk=object_id).first() if known else None
         if sweep is None:
@@ -160,9 +162,11 @@ class SweepAdmin(DashboardAdmin):
     @migrated
     def dry_view(self, request: HttpRequest) -> HttpResponse:
         """What a sweep would repair now. It changes nothing, but it looks at everything."""
-        self.demand(request, "sweep")
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
+        for right in (self.view_verb, "sweep"):
+            if not self.may(request, right):
+                return confirming.refuse(self, request, "sweep", right)
         found = panels.panel(self.using, lambda: sweeps.run(request.user, dry_run=True))
         return self.draw(
             request,
@@ -225,7 +229,8 @@ class SweepAdmin(DashboardAdmin):
                 continue
             before, after = rest if told == 4 else ("", "")
             reason = rest[0] if told == 3 else ""
-            repairs.append(Repair(KINDS.get(kind, kind), key, before, after, reason, jobs.get(key)))
+            job = jobs.get(key) if kind in OF_JOBS else None
+            repairs.append(Repair(KINDS.get(kind, kind), key, before, after, reason, job))
         return repairs
 
 

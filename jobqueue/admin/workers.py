@@ -126,7 +126,8 @@ class WorkerAdmin(DashboardAdmin):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The page."""
-        self.demand(request, self.view_verb)
+        if not self.may(request, self.view_verb):
+            return confirming.refuse(self, request, "view", self.view_verb)
         return self.draw(request, "workers.html", _("Workers"), **self._shown(request))
 
     @migrated
@@ -144,7 +145,8 @@ class WorkerAdmin(DashboardAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         """One worker."""
-        self.demand(request, self.view_verb)
+        if not self.may(request, self.view_verb):
+            return confirming.refuse(self, request, "view", self.view_verb)
         worker = self._worker(request, object_id)
         if worker is None:
             text = _("Worker “%s” doesn’t exist. Rows of workers that are gone stay for a day.")

@@ -17,7 +17,7 @@ from jobqueue.admin.words import CAP
 from jobqueue.models import Job, Queue, Status, Sweep, Worker
 
 #: Of scheduled jobs so many are looked at, the soonest first, since retrying ones have no index of their own.
-LOOKED_AT = 10 * CAP
+LOOKED_AT = 2 * CAP
 
 #: Seconds that a job of a queue that runs may wait before the overview says so.
 LONG_WAIT = 600.0

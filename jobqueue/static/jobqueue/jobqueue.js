@@ -38,7 +38,6 @@ const tellAges = () => $$("time[data-jq-age]").forEach((time) => {
 setInterval(tellAges, 15000);
 
 // Live regions
-const ORDER = ["out", "error", "idle", "paused", "hidden", "pointer", "dialog", "selected", "details", "focus", "on", "final"];
 const bar = named("live");
 const regions = $$("[data-jq-live]").map((node) => ({ node, state: "on" }));
 const paused = () => stored("jq-live") === "off";
@@ -48,7 +47,8 @@ let touched = Date.now();
 let pointer = false;
 const set = (region, state) => {
   region.state = state;
-  const worst = ORDER.find((name) => regions.some((each) => each.state === name));
+  // The words of the states stand in the order of their weight.
+  const worst = Object.keys(bar.dataset).find((name) => regions.some((each) => each.state === name));
   const text = (bar.dataset[worst] || "").replace("%s", asOf.slice(11, 19));
   const line = named("live-status", bar);
   if (line.textContent !== text) line.textContent = text;
@@ -85,10 +85,8 @@ const refresh = async (region) => {
   clearTimeout(region.timer);
   if (region.busy || region.state === "final" || region.state === "out") return;
   let reason = obstacle(region);
-  let delay = 1;
   if (!reason) {
     region.busy = true;
-    delay = every(region);
     try {
       const answer = await ask(region.node.dataset.jqLive);
       if (isOut(answer)) return set(region, "out");
@@ -104,10 +102,12 @@ const refresh = async (region) => {
       }
     } catch {
       reason = "error";
-      delay = region.wait = Math.min(60, 2 * (region.wait || delay));
+      region.wait = Math.min(60, 2 * (region.wait || every(region)));
     } finally { region.busy = false; }
   }
   set(region, reason || "on");
+  // What is in the way says not when it goes.
+  const delay = reason ? region.wait || 1 : every(region);
   if (reason !== "paused") region.timer = setTimeout(refresh, delay * 1000, region);
 };
 const all = () => regions.forEach(refresh);
@@ -184,7 +184,6 @@ document.addEventListener("click", async ({ target }) => {
 });
 
 // Shortcuts: none changes data.
-const TABS = { o: "overview", j: "jobs", q: "queues", w: "workers", r: "reconcile", a: "audit" };
 const help = named("keys");
 let going = 0;
 const step = (by) => {
@@ -207,7 +206,8 @@ document.addEventListener("keydown", (event) => {
   if (stored("jq-keys") === "off" || event.ctrlKey || event.altKey || event.metaKey || $("dialog[open]")) return;
   if (target.isContentEditable || target.closest("textarea, select, input:not([type=checkbox])")) return;
   if (key === "g") { going = Date.now(); return; }
-  const act = Date.now() - going < 1500 ? () => named(`tab-${TABS[key]}`)?.click() : Object.hasOwn(KEYS, key) && KEYS[key];
+  const tab = Date.now() - going < 1500 && /^[a-z]$/.test(key) && $(`[data-jq^="tab-${key}"]`);
+  const act = tab ? () => tab.click() : Object.hasOwn(KEYS, key) && KEYS[key];
   going = 0;
   if (!act) return;
   event.preventDefault();

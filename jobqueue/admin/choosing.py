@@ -145,7 +145,7 @@ def _standing(row: Model, now: datetime) -> State | str:
     if isinstance(row, Queue):
         return _("Paused") if row.is_paused(now) else _("Running")
     if isinstance(row, Worker):
-        return str(row.get_state_display())  # type: ignore[attr-defined]
+        return str(row.get_state_display())
     raise TypeError(f"{row!r} has no state.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from typing import Any
-from urllib.parse import parse_qs, urlparse
+from urllib.parse import urlparse
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -20,7 +20,7 @@ from django.utils import timezone
 from jobqueue import ids, lifecycle
 from jobqueue.admin import choosing, doing
 from jobqueue.models import AuditEntry, Job, JobLog, Queue, Worker
-from tests.admin.people import JOBS, address, confirm, form, send, staff, tick
+from tests.admin.people import JOBS, address, confirm, form, send, staff, tick, token_of
 from tests.factories import JobFactory, JobLogFactory, QueueFactory, WorkerFactory, ago, now
 
 pytestmark = pytest.mark.django_db
@@ -346,10 +346,6 @@ def test_paused_twice() -> None:
 # Tokens
 
 
-def token_of(url: str) -> str:
-    return parse_qs(urlparse(url).query)["t"][0]
-
-
 def invalid(client: Client, url: str, data: dict[str, str] | None = None) -> None:
     """Sent away to the list, with a row in the audit log, and nothing changed."""
     before = AuditEntry.objects.count()
@@ -528,11 +524,12 @@ def test_hostile_texts() -> None:
 def test_odd_ids() -> None:
     client = staff("requeue_job")
     job = JobFactory(failed=True)
-    data = {"action": "requeue_jobs", "_selected_action": [str(job.pk), "nonsense", "\0", "7"]}
-    url = client.post(reverse(JOBS), data)["Location"]
+    for odd in ("nonsense", "\0", "7", ""):
+        data = {"action": "requeue_jobs", "_selected_action": [str(job.pk), odd]}
+        assert client.post(reverse(JOBS), data).status_code == 400
+    url = address(client, "job", "requeue", job, Job(id="nonsense"), Job())
     assert confirm(client, url) == ["1 job queued."]
-    data = {"action": "requeue_jobs", "_selected_action": ["nonsense"]}
-    body = client.get(client.post(reverse(JOBS), data)["Location"]).content.decode()
+    body = client.get(address(client, "job", "requeue", Job())).content.decode()
     assert "None of them is there any more." in body
 
 

@@ -212,6 +212,7 @@ def _draw(
             for group in chosen.groups
             if verb.kind != "sweep"
         ],
+        changed=sum(chosen.since.values()),
         first=[_link(page, row) for row in chosen.rows[:5]],
         others=max(0, len(chosen.rows) - 5),
         warnings=cautions.of(page, request, verb, chosen),

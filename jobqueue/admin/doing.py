@@ -42,8 +42,7 @@ def do(
     Returns what became of it. Its `skipped` counts by keys of `verbs.CAUSES`.
     """
     target, rest = _target(verb, choice, chosen)
-    before = Counts()
-    before.skip("changed", chosen.changed)
+    before = Counts(skipped=dict(chosen.since))
     about = {
         "actor": request.user,
         "reason": options["reason"],

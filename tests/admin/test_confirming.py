@@ -14,7 +14,7 @@ from django.core import signing
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from django.urls import reverse
+from django.urls import resolve, reverse
 from django.utils import timezone
 
 from jobqueue import ids, lifecycle
@@ -138,6 +138,21 @@ def test_what_changes_between_preview_and_confirmation_is_left_alone() -> None:
     ]
     assert statuses(seen, taken, new, running) == ["queued", "queued", "failed", "failed"]
     assert AuditEntry.objects.get().skipped == {"changed": 1}
+
+
+def test_what_became_of_ticked_jobs_is_said() -> None:
+    client = staff("cancel_job")
+    waiting, running, gone = JobFactory(), JobFactory(processing=True), JobFactory()
+    url = tick(client, "cancel", waiting, running, gone)
+    data = form(client.get(url).content.decode()) | {"reason": "x"}
+    ended = {"status": "completed", "finished_at": now()}
+    Job.objects.filter(pk=running.pk).update(lease_owner=None, lease_expires_at=None, **ended)
+    gone.delete()
+    (message,) = send(client, url, data)
+    assert message.startswith("1 job cancelled. 2 skipped: ")
+    assert "1 completed" in message
+    assert "1 removed meanwhile" in message
+    assert AuditEntry.objects.get().chosen == 3
 
 
 def test_a_job_that_came_later_by_a_slow_clock_is_left_alone() -> None:
@@ -319,12 +334,11 @@ def test_sent_twice() -> None:
     url = tick(client, "requeue", *jobs)
     data = form(client.get(url).content.decode()) | {"reason": "x"}
     assert send(client, url, data) == ["2 jobs queued."]
-    assert send(client, url, data) == [
-        "Nothing was changed. 2 skipped: 2 changed since the page was shown."
-    ]
+    assert send(client, url, data) == ["Nothing was changed. 2 skipped: 2 queued."]
     # One of them has run and failed again meanwhile: the reload does not queue it once more.
     Job.objects.filter(pk=jobs[0].pk).update(status="failed", finished_at=now(), attempt=2)
-    send(client, url, data)
+    (message,) = send(client, url, data)
+    assert "1 changed since the page was shown" in message
     assert statuses(*jobs) == ["failed", "queued"]
     assert JobLog.objects.filter(event="requeued").count() == 2
     assert list(AuditEntry.objects.order_by("pk").values_list("changed", flat=True)) == [2, 0, 0]
@@ -545,3 +559,35 @@ def test_no_question_more_for_many_jobs() -> None:
         wide = [each["sql"] for each in captured if '"jobqueue_job"."args"' in each["sql"]]
         assert not wide, wide
     assert asked[0] == asked[1] <= 16
+
+
+def test_requests_in_a_transaction_of_their_own_keep_batches_and_refusals_apart() -> None:
+    """With ATOMIC_REQUESTS a batch would hold its locks until the last one, and all would be lost together."""
+    view = resolve(reverse("admin:jobqueue_job_act", args=["cancel"])).func
+    assert "default" in view._non_atomic_requests  # type: ignore[attr-defined]
+
+
+def test_a_hundred_ids_fit_in_an_address() -> None:
+    client = staff("cancel_job")
+    jobs = [Job(id=ids.uuid7()) for _ in range(100)]
+    assert len(address(client, "job", "cancel", *jobs)) < 4_000  # what servers take
+
+
+@pytest.mark.urls("tests.admin.ops")
+def test_a_second_site_is_not_left() -> None:
+    client = staff("requeue_job", "export_audit")
+    job = JobFactory(failed=True)
+    listed = reverse(JOBS, current_app="ops")
+    assert listed.startswith("/x/ops/")
+    data = {"action": "requeue_jobs", "_selected_action": [str(job.pk)]}
+    url = client.post(f"{listed}?{FAILED}", data)["Location"]
+    body = client.get(url).content.decode()
+    audit = reverse("admin:jobqueue_auditentry_changelist", current_app="ops")
+    response = client.post(url.partition("?")[0], form(body) | {"reason": "x"})
+    assert response["Location"] == f"{listed}?{FAILED}"
+    told = client.get(audit).content.decode()
+    for page in (body, told):
+        assert "/x/ops/jobqueue/" in page
+        assert '="/admin/' not in page
+    forged = client.get(f"{url[:-3]}xyz")
+    assert forged["Location"] == listed

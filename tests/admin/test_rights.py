@@ -252,6 +252,7 @@ def test_actions_are_those_that_one_may(who: str) -> None:
         assert response.status_code == 403
         return
     body = response.content.decode()
+    assert ('name="action"' in body) is ("requeue_job" in PEOPLE[who])
     for verb in ("requeue", "cancel", "purge"):
         assert (f'value="{verb}_jobs"' in body) is (f"{verb}_job" in PEOPLE[who])
 

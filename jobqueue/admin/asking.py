@@ -31,7 +31,6 @@ class Confirmation(forms.Form):
     reason = forms.CharField(
         label=_("Reason"),
         max_length=LONGEST,
-        help_text=_("Kept in the audit log, and in the log of each job."),
         error_messages={
             "required": _("Say why: others will read it."),
             "max_length": _("At most %(limit_value)d characters; these are %(show_value)d."),
@@ -69,6 +68,11 @@ class Confirmation(forms.Form):
         """The form for `frozen.offered` rows, at `now` by the database's clock."""
         super().__init__(data)
         self.offered, self.now = frozen.offered, now
+        self.fields["reason"].help_text = (
+            _("Kept in the audit log, and in the log of each job.")
+            if verb.kind == "job" and verb.key != "purge"
+            else _("Kept in the audit log.")
+        )
         if verb.key != "requeue":
             del self.fields["attempts"]
         if verb.key == "pause":

@@ -52,7 +52,7 @@ class Chosen:
     problems: list[str] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     forbidden: int = 0
-    changed: int = 0
+    since: dict[str, int] = field(default_factory=dict)
     more: bool = False
 
     @property
@@ -74,8 +74,8 @@ def choose(page: DashboardAdmin, request: HttpRequest, verb: Verb, choice: Choic
     seen = len(chosen.rows)
     chosen.rows = [row for row in chosen.rows if page.may(request, verb.key, row)]
     chosen.forbidden = seen - len(chosen.rows)
-    if choice.frozen:
-        chosen.changed = max(0, choice.frozen.chosen - len(chosen.rows))
+    if choice.frozen and (missing := choice.frozen.chosen - len(chosen.rows)) > 0:
+        chosen.since = _since(page, request, verb, choice, chosen, missing)
     chosen.groups = [Group("", 1, None)] if verb.kind == "sweep" else _groups(chosen, verb)
     return chosen
 
@@ -122,6 +122,28 @@ def _was_there(frozen: Frozen) -> Q:
     )
 
 
+def _since(
+    page: DashboardAdmin,
+    request: HttpRequest,
+    verb: Verb,
+    choice: Choice,
+    chosen: Chosen,
+    missing: int,
+) -> dict[str, int]:
+    """What became of those that were shown and are not any more what they were."""
+    if choice.query is not None:
+        return {"changed": missing}
+    there = {job.pk for job in chosen.rows}
+    others = page.jobs(request).filter(pk__in=set(_uuids(choice.ids)) - there)
+    counts: Counter[str] = Counter(
+        verb.cause(job, chosen.now) or "changed"
+        for job in others.defer("args", "kwargs", "return_value", "progress")
+        if page.may(request, verb.key, job)
+    )
+    counts["removed"] = max(0, missing - counts.total())
+    return dict(+counts)
+
+
 def shown(chosen: Chosen) -> Frozen:
     """What the form is to remember of this preview."""
     if not chosen.rows or not isinstance(chosen.rows[0], Job):
@@ -145,7 +167,7 @@ def _standing(row: Model, now: datetime) -> State | str:
     if isinstance(row, Queue):
         return _("Paused") if row.is_paused(now) else _("Running")
     if isinstance(row, Worker):
-        return str(row.get_state_display())  # type: ignore[attr-defined]
+        return str(row.get_state_display())
     raise TypeError(f"{row!r} has no state.")
 
 

@@ -11,9 +11,11 @@ from dataclasses import replace
 from functools import partial, update_wrapper
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.admin.utils import quote
+from django.core.exceptions import BadRequest
 from django.db import transaction
 from django.http import (
     Http404,
@@ -74,6 +76,25 @@ def refuse(
     return page.draw(request, "refused.html", title, status=403, needed=needed)
 
 
+def guard(page: DashboardAdmin, request: HttpRequest) -> HttpResponse | None:
+    """The answer to an action of the list that nobody offered this person; None for any other request."""
+    if request.method != "POST":
+        return None
+    for action in request.POST.getlist("action"):
+        verb = action.removesuffix("_jobs")
+        if action == verb or verb not in verbs.on("job"):
+            continue
+        for right in (page.view_verb, verb):
+            if not page.may(request, right):
+                return refuse(page, request, verb, right)
+        for text in request.POST.getlist("_selected_action"):
+            try:
+                UUID(text)
+            except ValueError:
+                raise BadRequest("That is no id of a job.") from None
+    return None
+
+
 #: How the audit log calls the models whose names are long.
 KINDS = {"auditentry": "audit"}
 
@@ -90,7 +111,7 @@ def _back(page: DashboardAdmin, request: HttpRequest, verb: str, ids: Sequence[o
     if name.endswith("_changelist"):
         return request.get_full_path()
     if verb != "purge" and len(ids) == 1 and page.model is Job and name.startswith("jobqueue_job_"):
-        return page.url("change", quote(ids[0]))
+        return page.url("change", quote(str(ids[0])))
     if name == detail and verb != "purge":
         return request.get_full_path()
     return page.url("changelist")
@@ -191,6 +212,7 @@ def _draw(
             for group in chosen.groups
             if verb.kind != "sweep"
         ],
+        changed=sum(chosen.since.values()),
         first=[_link(page, row) for row in chosen.rows[:5]],
         others=max(0, len(chosen.rows) - 5),
         warnings=cautions.of(page, request, verb, chosen),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, transaction
@@ -42,8 +42,7 @@ def do(
     Returns what became of it. Its `skipped` counts by keys of `verbs.CAUSES`.
     """
     target, rest = _target(verb, choice, chosen)
-    before = Counts()
-    before.skip("changed", chosen.changed)
+    before = Counts(skipped=dict(chosen.since))
     about = {
         "actor": request.user,
         "reason": options["reason"],
@@ -210,7 +209,7 @@ def _target(verb: Verb, choice: Choice, chosen: Chosen) -> tuple[str, str]:
 def _point(request: HttpRequest, verb: Verb, row: Model, reason: str) -> None:
     """A line among "Recent actions". It goes with the person's account; the audit log stays."""
     LogEntry.objects.log_actions(
-        request.user.pk,
+        cast(Any, request.user.pk),  # nobody without an account comes here
         [row],
         DELETION if verb.key == "purge" else CHANGE,
         f"{say(verb.past, 1)}: {reason}",

@@ -85,6 +85,8 @@ class JobAdmin(DashboardAdmin):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The list."""
+        if (refused := confirming.guard(self, request)) is not None:
+            return refused
         response = super().changelist_view(request, {"title": _("Jobs")} | (extra_context or {}))
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             found = response.context_data["cl"]

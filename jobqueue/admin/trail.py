@@ -212,7 +212,7 @@ def _seen_by(
 ) -> Callable[[Sequence[AuditEntry]], Iterable[AuditEntry]]:
     """Of rows about jobs a person whose jobs are limited sees those about jobs of theirs, and their own."""
     jobs = page.jobs(request)
-    if not jobs.query.where and not jobs.query.is_sliced:
+    if not (jobs.query.where or jobs.query.is_sliced or jobs.query.combinator):
         return lambda rows: rows
     who = Actor.of(request.user)
 

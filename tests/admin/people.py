@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html import unescape
 from typing import Any
+from urllib.parse import parse_qs, urlparse
 
 from django.apps import apps
 from django.contrib import admin
@@ -49,6 +50,11 @@ def address(client: Client, model: str, verb: str, *rows: Any, query: str | None
     request = RequestFactory().get("/")
     request.user = User.objects.get(pk=client.session["_auth_user_id"])
     return confirming.address(page, request, verb, ids=[row.pk for row in rows], query=query)
+
+
+def token_of(url: str) -> str:
+    """The token in the address of a confirmation."""
+    return parse_qs(urlparse(url).query)["t"][0]
 
 
 def form(body: str) -> dict[str, str]:

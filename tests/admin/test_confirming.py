@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from typing import Any
-from urllib.parse import parse_qs, urlparse
+from urllib.parse import urlparse
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -14,13 +14,13 @@ from django.core import signing
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from django.urls import reverse
+from django.urls import resolve, reverse
 from django.utils import timezone
 
 from jobqueue import ids, lifecycle
 from jobqueue.admin import choosing, doing
 from jobqueue.models import AuditEntry, Job, JobLog, Queue, Worker
-from tests.admin.people import JOBS, address, confirm, form, send, staff, tick
+from tests.admin.people import JOBS, address, confirm, form, send, staff, tick, token_of
 from tests.factories import JobFactory, JobLogFactory, QueueFactory, WorkerFactory, ago, now
 
 pytestmark = pytest.mark.django_db
@@ -138,6 +138,21 @@ def test_what_changes_between_preview_and_confirmation_is_left_alone() -> None:
     ]
     assert statuses(seen, taken, new, running) == ["queued", "queued", "failed", "failed"]
     assert AuditEntry.objects.get().skipped == {"changed": 1}
+
+
+def test_what_became_of_ticked_jobs_is_said() -> None:
+    client = staff("cancel_job")
+    waiting, running, gone = JobFactory(), JobFactory(processing=True), JobFactory()
+    url = tick(client, "cancel", waiting, running, gone)
+    data = form(client.get(url).content.decode()) | {"reason": "x"}
+    ended = {"status": "completed", "finished_at": now()}
+    Job.objects.filter(pk=running.pk).update(lease_owner=None, lease_expires_at=None, **ended)
+    gone.delete()
+    (message,) = send(client, url, data)
+    assert message.startswith("1 job cancelled. 2 skipped: ")
+    assert "1 completed" in message
+    assert "1 removed meanwhile" in message
+    assert AuditEntry.objects.get().chosen == 3
 
 
 def test_a_job_that_came_later_by_a_slow_clock_is_left_alone() -> None:
@@ -319,12 +334,11 @@ def test_sent_twice() -> None:
     url = tick(client, "requeue", *jobs)
     data = form(client.get(url).content.decode()) | {"reason": "x"}
     assert send(client, url, data) == ["2 jobs queued."]
-    assert send(client, url, data) == [
-        "Nothing was changed. 2 skipped: 2 changed since the page was shown."
-    ]
+    assert send(client, url, data) == ["Nothing was changed. 2 skipped: 2 queued."]
     # One of them has run and failed again meanwhile: the reload does not queue it once more.
     Job.objects.filter(pk=jobs[0].pk).update(status="failed", finished_at=now(), attempt=2)
-    send(client, url, data)
+    (message,) = send(client, url, data)
+    assert "1 changed since the page was shown" in message
     assert statuses(*jobs) == ["failed", "queued"]
     assert JobLog.objects.filter(event="requeued").count() == 2
     assert list(AuditEntry.objects.order_by("pk").values_list("changed", flat=True)) == [2, 0, 0]
@@ -344,10 +358,6 @@ def test_paused_twice() -> None:
 
 
 # Tokens
-
-
-def token_of(url: str) -> str:
-    return parse_qs(urlparse(url).query)["t"][0]
 
 
 def invalid(client: Client, url: str, data: dict[str, str] | None = None) -> None:
@@ -528,11 +538,12 @@ def test_hostile_texts() -> None:
 def test_odd_ids() -> None:
     client = staff("requeue_job")
     job = JobFactory(failed=True)
-    data = {"action": "requeue_jobs", "_selected_action": [str(job.pk), "nonsense", "\0", "7"]}
-    url = client.post(reverse(JOBS), data)["Location"]
+    for odd in ("nonsense", "\0", "7", ""):
+        data = {"action": "requeue_jobs", "_selected_action": [str(job.pk), odd]}
+        assert client.post(reverse(JOBS), data).status_code == 400
+    url = address(client, "job", "requeue", job, Job(id="nonsense"), Job())
     assert confirm(client, url) == ["1 job queued."]
-    data = {"action": "requeue_jobs", "_selected_action": ["nonsense"]}
-    body = client.get(client.post(reverse(JOBS), data)["Location"]).content.decode()
+    body = client.get(address(client, "job", "requeue", Job())).content.decode()
     assert "None of them is there any more." in body
 
 
@@ -548,3 +559,35 @@ def test_no_question_more_for_many_jobs() -> None:
         wide = [each["sql"] for each in captured if '"jobqueue_job"."args"' in each["sql"]]
         assert not wide, wide
     assert asked[0] == asked[1] <= 16
+
+
+def test_requests_in_a_transaction_of_their_own_keep_batches_and_refusals_apart() -> None:
+    """With ATOMIC_REQUESTS a batch would hold its locks until the last one, and all would be lost together."""
+    view = resolve(reverse("admin:jobqueue_job_act", args=["cancel"])).func
+    assert "default" in view._non_atomic_requests  # type: ignore[attr-defined]
+
+
+def test_a_hundred_ids_fit_in_an_address() -> None:
+    client = staff("cancel_job")
+    jobs = [Job(id=ids.uuid7()) for _ in range(100)]
+    assert len(address(client, "job", "cancel", *jobs)) < 4_000  # what servers take
+
+
+@pytest.mark.urls("tests.admin.ops")
+def test_a_second_site_is_not_left() -> None:
+    client = staff("requeue_job", "export_audit")
+    job = JobFactory(failed=True)
+    listed = reverse(JOBS, current_app="ops")
+    assert listed.startswith("/x/ops/")
+    data = {"action": "requeue_jobs", "_selected_action": [str(job.pk)]}
+    url = client.post(f"{listed}?{FAILED}", data)["Location"]
+    body = client.get(url).content.decode()
+    audit = reverse("admin:jobqueue_auditentry_changelist", current_app="ops")
+    response = client.post(url.partition("?")[0], form(body) | {"reason": "x"})
+    assert response["Location"] == f"{listed}?{FAILED}"
+    told = client.get(audit).content.decode()
+    for page in (body, told):
+        assert "/x/ops/jobqueue/" in page
+        assert '="/admin/' not in page
+    forged = client.get(f"{url[:-3]}xyz")
+    assert forged["Location"] == listed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from django.contrib.admin.options import IS_POPUP_VAR, TO_FIELD_VAR, IncorrectLookupParameters
 from django.contrib.admin.views.main import (
@@ -62,7 +62,7 @@ class JobChangeList(ChangeList):
         return {name: value for name, value in given.items() if name != "state"}
 
     def get_queryset(
-        self, request: HttpRequest, exclude_parameters: list[str] | None = None
+        self, request: HttpRequest, exclude_parameters: list[str | None] | None = None
     ) -> QuerySet[Job]:
         """The jobs that match."""
         given = {name: request.GET[name] for name in FILTERS if name in request.GET}
@@ -83,9 +83,10 @@ class JobChangeList(ChangeList):
             see_args=self.model_admin.may(request, "view_args"),
             now=self.now,
         )
+        self.listing.prepare()
         return self.listing.queryset
 
-    def get_ordering_field_columns(self) -> dict[int, str]:
+    def get_ordering_field_columns(self) -> dict[int, Literal["asc", "desc"]]:
         """None: the order follows the filter."""
         return {}
 
@@ -114,7 +115,7 @@ class JobChangeList(ChangeList):
         self.show_admin_actions = bool(rows)
         self.can_show_all = False
         self.multi_page = self.counted > len(rows)
-        self.paginator = self.model_admin.get_paginator(request, rows, size)
+        self.paginator = self.model_admin.get_paginator(request, self.root_queryset.none(), size)
         self.is_first_page = not any(request.GET.get(name) for name in CURSORS)
         self.may_change_all = self.model_admin.may(request, "bulk")
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
+from django.core.cache import cache
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from jobqueue.admin.listing import ATTEMPTS, PERIODS
+from jobqueue.admin.windows import REMEMBERED
 from jobqueue.models import Queue, Tally
-
-if TYPE_CHECKING:
-    from jobqueue.admin.base import DashboardAdmin
 
 #: Queues that are offered, and tasks; what is beyond is reached by a search.
 QUEUES_OFFERED = 100
@@ -37,7 +36,9 @@ class Choice(admin.SimpleListFilter):
     def with_current(self, names: list[str]) -> list[tuple[str, str]]:
         """The names as choices, and the chosen one, whatever it is."""
         value = self.value()
-        return [(name, name) for name in names + [value] * bool(value and value not in names)]
+        return [
+            (name, name) for name in (names if not value or value in names else [*names, value])
+        ]
 
 
 class QueueFilter(Choice):
@@ -46,7 +47,7 @@ class QueueFilter(Choice):
     title = gettext_lazy("queue")
     parameter_name = "queue"
 
-    def lookups(self, request: HttpRequest, model_admin: DashboardAdmin) -> list[tuple[str, str]]:
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         """A choice for each."""
         names = Queue.objects.using(model_admin.using).order_by("name")
         return self.with_current(list(names.values_list("name", flat=True)[:QUEUES_OFFERED]))
@@ -60,12 +61,17 @@ class TaskFilter(Choice):
     template = "admin/jobqueue/job/task_filter.html"
     more = False
 
-    def lookups(self, request: HttpRequest, model_admin: DashboardAdmin) -> list[tuple[str, str]]:
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         """A choice for each, unless there are too many."""
-        latest = Tally.objects.using(model_admin.using).filter(span=_SPAN).order_by("-starts_at")
-        names = sorted(set(latest.values_list("task_path", flat=True)[:_TALLIES]))
+        using = model_admin.using
+        names = cache.get_or_set(f"jobqueue:tasks:{using}", lambda: _tasks(using), REMEMBERED) or []
         self.more = len(names) > TASKS_OFFERED
         return self.with_current(names[:TASKS_OFFERED])
+
+
+def _tasks(using: str) -> list[str]:
+    latest = Tally.objects.using(using).filter(span=_SPAN).order_by("-starts_at")
+    return sorted(set(latest.values_list("task_path", flat=True)[:_TALLIES]))
 
 
 class PeriodFilter(Choice):

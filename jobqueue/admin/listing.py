@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -188,6 +188,15 @@ class Listing:
         """Whether there are rows that were not looked at."""
         return self.end is not None
 
+    @cached_property
+    def chips(self) -> dict[str, Listing]:
+        """The same in each state; in its own it is itself."""
+        return {key: self if key == self.state else self.in_state(key) for key in states.STATES}
+
+    def prepare(self) -> None:
+        """Find at once where its window ends and those that `counts` looks into."""
+        _find_ends([self, *self.chips.values()])
+
     # What it gives
 
     @property
@@ -226,17 +235,16 @@ class Listing:
     def counts(self) -> dict[str, int | None]:
         """How many jobs match in each state, as `count` counts; None where the number would take a search
         through more rows than a window has, of which the link to that state will show some."""
-        listings = {key: self if key == self.state else self.in_state(key) for key in states.STATES}
-        prepare(listings.values())
+        self.prepare()
         shown = [
             each
-            for each in listings.values()
+            for each in self.chips.values()
             if each is self or not (each.is_searched and each.windowed)
         ]
         asked = shown if self in shown or "_own_count" in self.__dict__ else [self, *shown]
         numbers = dict(zip(map(id, asked), counted(asked), strict=True))
         self.__dict__.setdefault("_own_count", numbers.get(id(self)))
-        return {key: numbers.get(id(each)) for key, each in listings.items()}
+        return {key: numbers.get(id(each)) for key, each in self.chips.items()}
 
     def newer(self, first: str | None) -> int:
         """How many come before the place of a page's first row, or CAP + 1 if there are more than CAP."""
@@ -258,8 +266,7 @@ class Listing:
         return bool(self.state or self.conditions or self.problems)
 
 
-def prepare(listings: Iterable[Listing]) -> None:
-    """Find the ends of the windows of several listings at once."""
+def _find_ends(listings: Iterable[Listing]) -> None:
     limited = [each for each in listings if each.is_limited and "end" not in each.__dict__]
     if limited:
         found = windows.ends([each.base for each in limited])
@@ -271,7 +278,7 @@ def counted(listings: Sequence[Listing]) -> list[int]:
     """The capped counts of several listings, in one statement."""
     if not listings:
         return []
-    prepare(listings)
+    _find_ends(listings)
     parts = [
         [each.matching.filter(stretch.condition) for stretch in paging.parts(each.order, each.end)]
         for each in listings
@@ -294,11 +301,11 @@ def _counted(groups: Sequence[Sequence[QuerySet[Job]]], using: str) -> list[int]
             params += values
         if parts:
             inner = " UNION ALL ".join(parts)
-            selects.append(f"(SELECT COUNT(*) FROM ({inner} LIMIT {CAP + 1}) AS c)")  # noqa: S608
+            selects.append(f"(SELECT COUNT(*) FROM ({inner} LIMIT {CAP + 1}) AS c)")
         else:
             selects.append("0")
     with connections[using].cursor() as cursor:
-        cursor.execute(f"SELECT {', '.join(selects)}", params)  # noqa: S608 - the ORM's own SQL
+        cursor.execute(f"SELECT {', '.join(selects)}", params)
         row: tuple[int, ...] = cursor.fetchone()
     return list(row)
 

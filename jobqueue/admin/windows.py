@@ -62,7 +62,8 @@ def ends(bases: Sequence[Base]) -> list[Place | None]:
     for base, name, each in zip(bases, names, numbered, strict=True):
         if name is not None and each is not None and name not in known and name not in asked:
             sql, params = each
-            first_outside = RawSQL(  # noqa: S611 - the ORM's own SQL, its parameters apart
+            # The ORM's own SQL, and its parameters apart.
+            first_outside = RawSQL(
                 f"SELECT w.jq_id FROM ({sql}) AS w WHERE w.jq_number = %s",
                 (*params, SEARCH_WINDOW + 1),
                 output_field=UUIDField(),
@@ -74,7 +75,7 @@ def ends(bases: Sequence[Base]) -> list[Place | None]:
         queries = [row.only(*fields) for _, row in asked.values()]
         first, *others = queries
         rows = first.union(*others, all=True) if others else first
-        found = {getattr(row, "jq_base"): row for row in rows}
+        found: dict[int, Job] = {row.jq_base: row for row in rows}  # type: ignore[attr-defined]
         fresh = {
             name: place_of(base.order, found[number]) if number in found else ()
             for number, (name, (base, _)) in enumerate(asked.items())

@@ -107,7 +107,7 @@ const refresh = async (region) => {
   }
   set(region, reason || "on");
   // What is in the way says not when it goes.
-  const delay = reason ? region.wait || 1 : every(region);
+  const delay = !reason ? every(region) : reason === "error" ? region.wait : 1;
   if (reason !== "paused") region.timer = setTimeout(refresh, delay * 1000, region);
 };
 const all = () => regions.forEach(refresh);

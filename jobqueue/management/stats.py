@@ -170,7 +170,7 @@ def _queue_row(stats: QueueStats) -> list[object]:
     return [cut(stats.queue, NAME), *counts, wait, paused]
 
 
-_ASKED = {Worker.Order.QUIET: "be quiet", Worker.Order.STOP: "stop"}
+_ASKED: dict[str, str] = {Worker.Order.QUIET: "be quiet", Worker.Order.STOP: "stop"}
 
 
 def _worker_row(stats: WorkerStats) -> list[object]:

@@ -7,10 +7,10 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint bench clean
+.PHONY: help demo test test-all lint bench bench-admin clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.ready ## a site with a worker and 200 jobs, to look at in a browser
 	@$(BIN)/python manage.py demo $(ARGS)
@@ -29,6 +29,9 @@ lint: $(VENV)/.ready ## style, types, and which module may import which
 
 bench: $(VENV)/.ready ## measure this queue, the bare database, and other queues (ARGS="--only postgres" for some of it)
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-admin: $(VENV)/.ready ## measure the dashboard among two million jobs (ARGS="--rows 200000" for less)
+	@$(BIN)/python -m benchmarks.admin $(ARGS)
 
 clean: ## remove the environments and caches
 	rm -rf .venv* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -89,6 +89,8 @@ class Outcome:
     delay: float = 0.0
     final: bool = False
     data: dict[str, Any] = field(default_factory=dict)
+    # Seconds from the claim to the end, by the worker's own clock.
+    ran: float = 0.0
     # An atomic task completes its job itself: `written` then, or, when the answer to its COMMIT was
     # lost, `may_be_completed`.
     written: bool = False

@@ -32,6 +32,7 @@ class Farewell(IntEnum):
     STOPPED = 1
     RECYCLED = 2
     IDLE = 3  # nothing to claim, in a burst
+    DISMISSED = 4  # staff wanted it to stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,10 @@ class Board:
         """Say that the worker has reached the database and claims jobs."""
         self._set(ready_at=time.monotonic())
 
+    def mark_dismissed(self, leave_by: float) -> None:
+        """Say that the worker is to leave for good, and by when (time.monotonic)."""
+        self._set(leave_by=leave_by)
+
     @property
     def beaten_at(self) -> float:
         """When (time.monotonic) the supervisor last extended the leases; 0 if it never has."""
@@ -128,6 +133,11 @@ class Board:
         """Whether the worker got as far as claiming jobs."""
         return self._header[2] > 0
 
+    @property
+    def leave_by(self) -> float | None:
+        """By when (time.monotonic) the worker is to have left, without being replaced."""
+        return self._header[4] or None
+
     def mark_beaten(self) -> None:
         """Tell the worker that its leases have just been extended."""
         self._set(beaten_at=time.monotonic())
@@ -153,6 +163,7 @@ class Board:
         farewell: Farewell | None = None,
         ready_at: float | None = None,
         beaten_at: float | None = None,
+        leave_by: float | None = None,
     ) -> None:
         if claims is not None:
             struct.pack_into("=I", self._memory, 0, claims & 0xFFFFFFFF)
@@ -162,3 +173,5 @@ class Board:
             struct.pack_into("=d", self._memory, 8, ready_at)
         if beaten_at is not None:
             struct.pack_into("=d", self._memory, 16, beaten_at)
+        if leave_by is not None:
+            struct.pack_into("=d", self._memory, 24, leave_by)

@@ -35,7 +35,7 @@ WARM_UP_PATIENCE = 1.0
 
 class Child:
     """One worker process: `paused` while it is stopped by a signal, `culprits` once it is to be
-    replaced because of jobs that do not let go."""
+    ended because of jobs that do not let go, `replaced` if another one is started in its place."""
 
     def __init__(self, plan: Plan, siblings: Iterable[Child]) -> None:
         self.owner: UUID = uuid4()
@@ -45,6 +45,7 @@ class Child:
         self.told: dict[Pair, float] = {}
         self.suspects: set[Pair] = set()
         self.culprits: set[Pair] = set()
+        self.replaced = False
         self.kill_at = float("inf")
         self.killed = False
         self._orders, theirs = Pipe()
@@ -80,6 +81,11 @@ class Child:
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)
+
+    @property
+    def dismissed(self) -> bool:
+        """Whether staff want it to leave for good."""
+        return self.board.leave_by is not None
 
     def order(self, order: str, argument: Any = None) -> None:
         """Send an order. A worker that is gone gets none; a paused one reads it when it goes on.

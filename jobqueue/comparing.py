@@ -11,13 +11,23 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from jobqueue import conf, healing, queues
-from jobqueue.findings import Finding
+from jobqueue.findings import Finding, Repaired
 from jobqueue.models import Job, Status
 from jobqueue.ready import Breaker, Line, Ready, Shelf, shelf_on
 from jobqueue.ready.shelf import read_ids
 
 #: Rows of a page: large, since mostly there is nothing to do about them.
 PAGE = 5_000
+
+#: What becomes of things that are found.
+AFTER = {
+    "forgotten": "filled again",
+    "mistyped": "filled again",
+    "undispatched": "in Redis",
+    "misplaced": "moved",
+    "stale": "removed",
+    "alien": "removed",
+}
 
 KINDS = {
     "forgotten": "Redis has lost its memory",
@@ -127,7 +137,14 @@ class _Comparison:
         finding.found += len(found)
         if found and not self._dry_run:
             repair(found)
-            finding.repaired += len(found)
+            finding.note(Repaired(_name(each), finding.what, AFTER[kind]) for each in found)
+
+
+def _name(found: object) -> str:
+    """What a job's id, a member or a key is called."""
+    if isinstance(found, Ready):
+        return str(found.id)
+    return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
 
 
 def _is_claimable(row: _Row | None, queue: str) -> bool:

@@ -48,7 +48,8 @@ class Run:
     """One attempt while it runs: what its slot, its context and those who stop it share.
 
     `stopped` is why it was told to stop, None while it was not, and `told_at` when it last was. `wanted` is why it
-    is to be told so now, `deadline` the moment (of time.monotonic) at which it will be anyway.
+    is to be told so now, `deadline` the moment (of time.monotonic) at which it will be anyway; it `began` when it was
+    claimed.
     """
 
     __slots__ = (
@@ -58,6 +59,7 @@ class Run:
         "_take_note",
         "atomically",
         "attempt",
+        "began",
         "deadline",
         "stopped",
         "told_at",
@@ -75,9 +77,8 @@ class Run:
         self.stopped: type[Stopped] | None = None
         self.wanted: type[Stopped] | None = None
         self.told_at = 0.0
-        self.deadline = (
-            float("inf") if attempt.timeout is None else time.monotonic() + attempt.timeout
-        )
+        self.began = time.monotonic()
+        self.deadline = float("inf") if attempt.timeout is None else self.began + attempt.timeout
         self._take_note = take_note
         self._gate: Gate | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

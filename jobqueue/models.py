@@ -1,4 +1,4 @@
-"""What a job is: the four tables, and the constraints that are the last guard of the design."""
+"""What a job is: its tables, and the constraints that are the last guard of the design."""
 
 from __future__ import annotations
 
@@ -88,7 +88,13 @@ class Job(models.Model):
 
     class Meta:
         default_permissions = ("view",)
-        permissions = [("cancel_job", "Can cancel jobs"), ("requeue_job", "Can requeue jobs")]
+        permissions = [
+            ("view_job_args", "Can see jobs' arguments and results"),
+            ("requeue_job", "Can requeue jobs and run them now"),
+            ("cancel_job", "Can cancel jobs"),
+            ("purge_job", "Can purge jobs"),
+            ("bulk_job", "Can change all jobs that match"),
+        ]
         # Partial, so that ten million finished rows cost the hot path nothing; none holds the lease's expiry, so
         # that a heartbeat changes no index.
         indexes = [
@@ -217,6 +223,12 @@ class Worker(models.Model):
         STOPPING = "stopping"
         GONE = "gone"
 
+    class Order(models.TextChoices):
+        """What staff may ask of a worker."""
+
+        QUIET = "quiet"
+        STOP = "stop"
+
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     host = models.CharField(max_length=255)
     pid = models.PositiveIntegerField()
@@ -226,9 +238,17 @@ class Worker(models.Model):
     started_at = models.DateTimeField()
     heartbeat_at = models.DateTimeField()
     state = models.CharField(max_length=8, choices=State, default=State.RUNNING)
+    memory = models.BigIntegerField(null=True, blank=True)  # bytes, as it said last
+    # What staff want of it, until its state says that it has heard.
+    # Defaults of the database too: workers of the version before insert rows that lack these.
+    asked = models.CharField(max_length=5, choices=Order, default="", db_default="", blank=True)
+    asked_at = models.DateTimeField(null=True, blank=True)
+    asked_by = models.CharField(max_length=200, default="", db_default="", blank=True)
+    asked_reason = models.TextField(default="", db_default="", blank=True)
 
     class Meta:
         default_permissions = ("view",)
+        permissions = [("control_worker", "Can quiet and stop workers")]
 
     def __str__(self) -> str:
         return worker_name(self.host, self.pid, self.id)
@@ -253,6 +273,115 @@ class Queue(models.Model):
     def is_paused(self, now: datetime) -> bool:
         """Whether the pause holds at `now`, by the database's clock; a pause whose end has passed is none."""
         return self.paused_at is not None and (self.paused_until is None or self.paused_until > now)
+
+
+class Sweep(models.Model):
+    """Passes of the clock's repairs by one worker, or one that somebody asked for.
+
+    Passes that repair nothing out of the ordinary share a row, in which `passes` counts them and `finished_at` is
+    when the last one ended; each of the others has a row of its own.
+    """
+
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField()
+    passes = models.PositiveIntegerField(default=1)
+    took = models.FloatField(default=0.0)  # seconds, of the last pass
+    worker = models.CharField(max_length=200, default="", blank=True)
+    actor_name = models.CharField(max_length=200, default="", blank=True)
+    found = ExactJSONField(default=dict, blank=True)  # kind: how many
+    repaired = ExactJSONField(default=dict, blank=True)
+    repairs = ExactJSONField(default=list, blank=True)  # [kind, id, before, after] of the first
+    left = ExactJSONField(default=list, blank=True)  # [kind, id, reason] of what was not repaired
+    eventful = models.BooleanField(default=False)
+
+    class Meta:
+        default_permissions = ("view",)
+        permissions = [("run_sweep", "Can run a sweep")]
+        indexes = [
+            models.Index("id", name="jobqueue_eventful", condition=Q(eventful=True)),
+        ]
+
+    def __str__(self) -> str:
+        return f"#{self.pk}"
+
+
+class Tally(models.Model):
+    """How the attempts of a task in a queue ended within a span of time: what charts are drawn from.
+
+    Written by workers once a tick, for each length of `span` (seconds), so that a chart of any range reads few rows.
+    `waits` and `runs` count attempts by how long they waited and ran: the keys are numbers of buckets, whose bounds
+    `tallies` knows.
+    """
+
+    span = models.PositiveIntegerField()
+    starts_at = models.DateTimeField()
+    queue_name = models.CharField(max_length=MAX_QUEUE_NAME)
+    task_path = models.CharField(max_length=MAX_TASK_PATH)
+    completed = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)
+    retried = models.PositiveIntegerField(default=0)
+    waits = ExactJSONField(default=dict, blank=True)
+    runs = ExactJSONField(default=dict, blank=True)
+    last_error = models.CharField(max_length=300, default="", blank=True)
+
+    class Meta:
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(
+                fields=["span", "starts_at", "queue_name", "task_path"],
+                name="jobqueue_one_tally_a_span",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.task_path} in {self.queue_name}, {self.span} s from {self.starts_at}"
+
+
+class AuditEntry(models.Model):
+    """Who did what, or was refused it: one row an operation, written with the change and never altered by people."""
+
+    class Result(models.TextChoices):
+        """What became of it."""
+
+        RUNNING = "running"
+        DONE = "done"
+        REFUSED = "refused"
+
+    at = models.DateTimeField()
+    # As text: they outlive the user's row, and may come from another database.
+    actor_id = models.CharField(max_length=64, default="", blank=True)
+    actor_name = models.CharField(max_length=200, default="", blank=True)
+    verb = models.CharField(max_length=20)
+    target_kind = models.CharField(max_length=10)  # job, queue, worker, sweep, audit
+    target = models.CharField(max_length=400, default="", blank=True)  # an id, a name, or a filter
+    reason = models.TextField(default="", blank=True)
+    result = models.CharField(max_length=7, choices=Result, default=Result.DONE)
+    chosen = models.PositiveIntegerField(default=0)
+    changed = models.PositiveIntegerField(default=0)
+    skipped = ExactJSONField(default=dict, blank=True)  # why: how many
+    message = models.TextField(default="", blank=True)
+
+    class Meta:
+        default_permissions = ("view",)
+        permissions = [("export_audit", "Can export the audit log")]
+        verbose_name_plural = "audit log"
+        indexes = [
+            models.Index("actor_name", "id", name="jobqueue_audit_actor"),
+            models.Index("target", "id", name="jobqueue_audit_target"),
+            models.Index("at", name="jobqueue_audit_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.target}"
+
+
+class Overview(models.Model):
+    """The dashboard's first page. It has no table."""
+
+    class Meta:
+        managed = False
+        default_permissions = ()
+        verbose_name_plural = "overview"
 
 
 def worker_name(host: str, pid: int, owner: uuid.UUID) -> str:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any
 
-from jobqueue import clock, conf
+from django.db import transaction
+
+from jobqueue import clock, conf, dispatch
+from jobqueue.actors import Actor, kept_reason
+from jobqueue.attempts import MAX_QUEUE_NAME
 from jobqueue.models import Job, Queue, Status
+from jobqueue.texts import storable_text
+
+logger = logging.getLogger("jobqueue")
 
 
 def known() -> list[str]:
@@ -68,3 +78,55 @@ def discover(served: Collection[str] = ()) -> list[str]:
         rows = [Queue(name=name) for name in new]
         Queue.objects.using(using).bulk_create(rows, ignore_conflicts=True)
     return new
+
+
+def pause(
+    names: Iterable[str], *, actor: Any = None, reason: str = "", until: datetime | None = None
+) -> list[str]:
+    """Have nothing more claimed from these queues, until they are resumed or `until` has come.
+
+    What runs goes on, and jobs are accepted as before. A queue that no worker has seen yet gets
+    its row; one that is paused already is paused anew. Returns the names, sorted. Raises ValueError
+    for a time that has passed.
+    """
+    using = conf.options().database
+    wanted = sorted(set(names))
+    for name in wanted:
+        if not 0 < len(name) <= MAX_QUEUE_NAME or storable_text(name, MAX_QUEUE_NAME) != name:
+            raise ValueError(f"{name!r} is no name of a queue.")
+    with transaction.atomic(using):
+        if until is not None and until <= clock.now(using):
+            raise ValueError(f"A pause cannot end in the past: {until}.")
+        missing = sorted(set(wanted).difference(known()))
+        rows = [Queue(name=name) for name in missing]
+        Queue.objects.using(using).bulk_create(rows, ignore_conflicts=True)
+        Queue.objects.using(using).filter(name__in=_locked(using, wanted)).update(
+            paused_at=clock.moment(using),
+            paused_until=until,
+            paused_by=Actor.of(actor).name,
+            pause_reason=kept_reason(reason),
+        )
+    return wanted
+
+
+def resume(names: Iterable[str], *, actor: Any = None, reason: str = "") -> list[str]:
+    """Have jobs claimed again, at once, from those of these queues that are paused. Returns their
+    names, sorted. Who did it, and why, is for the caller to keep: the row tells of a pause only."""
+    using = conf.options().database
+    with transaction.atomic(using):
+        paused = Queue.objects.using(using).filter(paused_at__isnull=False)
+        resumed = list(paused.filter(name__in=_locked(using, names)).values_list("name", flat=True))
+        Queue.objects.using(using).filter(name__in=resumed).update(
+            paused_at=None, paused_until=None, paused_by="", pause_reason=""
+        )
+        dispatch.look(using, resumed)
+    who = Actor.of(actor).name or "the application"
+    if resumed:
+        logger.info("Resumed by %s: %s. %s", who, ", ".join(resumed), kept_reason(reason))
+    return sorted(resumed)
+
+
+def _locked(using: str, names: Iterable[str]) -> list[str]:
+    """The names of those rows, locked in their order, so that two who pause do not wait for each other."""
+    rows = Queue.objects.using(using).filter(name__in=list(names)).order_by("name")
+    return list(rows.select_for_update(no_key=True).values_list("name", flat=True))

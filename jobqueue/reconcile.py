@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 
 from jobqueue import clock, conf, lifecycle
 from jobqueue.clock import Moment
-from jobqueue.findings import Finding
+from jobqueue.findings import Finding, Repaired
 from jobqueue.models import Status, Worker
 
 logger = logging.getLogger("jobqueue")
@@ -23,7 +23,7 @@ logger = logging.getLogger("jobqueue")
 BATCH = 200
 
 #: Seconds for which the row of a worker that is gone stays to be seen.
-GONE_FOR = 3_600.0
+GONE_FOR = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Kind:
     name: str
     what: str
     find: Callable[[str, Moment], QuerySet[Any]]
-    repair: Callable[[Sequence[Any]], Collection[Any]]
+    repair: Callable[[Sequence[Any]], Sequence[Repaired]]
     takes_leases: bool = False
 
 
@@ -57,9 +57,14 @@ def _gone(using: str, now: Moment) -> QuerySet[Worker]:
     return workers.order_by("pk")
 
 
-def _mark_gone(ids: Sequence[Any]) -> Collection[Any]:
+def _promote(ids: Sequence[Any]) -> list[Repaired]:
+    return [Repaired(pk, Status.SCHEDULED, Status.QUEUED) for pk in lifecycle.promote(ids)]
+
+
+def _mark_gone(ids: Sequence[Any]) -> list[Repaired]:
     using = conf.options().database
-    return mark_gone(_silent(using, clock.moment(using)).filter(pk__in=ids))
+    gone = mark_gone(_silent(using, clock.moment(using)).filter(pk__in=ids))
+    return [Repaired(pk, "silent", Worker.State.GONE) for pk in gone]
 
 
 def mark_gone(workers: QuerySet[Worker]) -> list[Any]:
@@ -70,12 +75,12 @@ def mark_gone(workers: QuerySet[Worker]) -> list[Any]:
     return free
 
 
-def _remove(ids: Sequence[Any]) -> Collection[Any]:
+def _remove(ids: Sequence[Any]) -> list[Repaired]:
     using = conf.options().database
     with transaction.atomic(using):
         free = _free(_gone(using, clock.moment(using)).filter(pk__in=ids))
         Worker.objects.using(using).filter(pk__in=free).delete()
-    return free
+    return [Repaired(pk, Worker.State.GONE, "removed") for pk in free]
 
 
 def _free(workers: QuerySet[Worker]) -> list[Any]:
@@ -83,11 +88,11 @@ def _free(workers: QuerySet[Worker]) -> list[Any]:
 
 
 KINDS: tuple[Kind, ...] = (
-    Kind("lost", "running, lease expired", _lost, lifecycle.recover, takes_leases=True),
-    Kind("stopping", "cancelled, lease expired", _stopping, lifecycle.recover, takes_leases=True),
-    Kind("due", "scheduled, time has come", lifecycle.due, lifecycle.promote),
+    Kind("lost", "running, lease expired", _lost, lifecycle.take_back, takes_leases=True),
+    Kind("stopping", "cancelled, lease expired", _stopping, lifecycle.take_back, takes_leases=True),
+    Kind("due", "scheduled, time has come", lifecycle.due, _promote),
     Kind("silent", "worker without heartbeat", _silent, _mark_gone),
-    Kind("gone", "worker gone for an hour", _gone, _remove),
+    Kind("gone", "worker gone for a day", _gone, _remove),
 )
 
 
@@ -142,8 +147,9 @@ def _repair(kind: Kind, finding: Finding, limit: int | None) -> bool:
         if not ids:
             break
         finding.found += len(ids)
-        repaired = set(_attempt(kind, ids, finding))
-        finding.repaired += len(repaired)
+        done = _attempt(kind, ids, finding)
+        finding.note(done)
+        repaired = {each.id for each in done}
         # Locked by others, or beyond repair: not to be looked at again in this pass.
         passed_over.update(pk for pk in ids if pk not in repaired)
         if kind.takes_leases and lifecycle.was_held_up(time.monotonic() - began):
@@ -160,7 +166,7 @@ def _is_of_rows(error: Exception) -> bool:
     return getattr(error.__cause__, "sqlstate", None) in OF_ROWS
 
 
-def _attempt(kind: Kind, ids: Sequence[Any], finding: Finding) -> Collection[Any]:
+def _attempt(kind: Kind, ids: Sequence[Any], finding: Finding) -> Sequence[Repaired]:
     """Repair a batch; where one row spoils it, find that row by halves."""
     try:
         return kind.repair(ids)

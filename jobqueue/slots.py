@@ -10,6 +10,7 @@ import contextvars
 import functools
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -100,6 +101,7 @@ class Slots:
         self._loop.submit(run, self._end)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
+        outcome.ran = time.monotonic() - run.began
         self._ended.append((run, outcome))
         self._wake()
 

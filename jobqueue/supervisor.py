@@ -19,7 +19,7 @@ from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, connections
 
-from jobqueue import conf, lifecycle, reconcile
+from jobqueue import clock, conf, lifecycle, reconcile, tallies
 from jobqueue.attempts import Pair
 from jobqueue.board import Farewell
 from jobqueue.child import SIGNALS, Child, freeze, warm_up
@@ -65,10 +65,13 @@ class Supervisor:
         self._signals: list[int] = []
         self._stops = 0
         self._quiet = False
+        self._counter = tallies.Counter()
         self._next_beat = 0.0
         self._start_at = 0.0
         self._pause = 0.0
+        # Processes that have left for good: in a burst, and as staff wanted.
         self._drained = 0
+        self._dismissed = 0
         self._news: list[UUID] = []
         self._reachable = True
         self._using = conf.options().database
@@ -110,7 +113,12 @@ class Supervisor:
             # A statement the dead had sent is over by now or never comes; once is enough to hand
             # over what is known, and leases see to the rest.
             return all(repair.done_once for repair in self._repairs) or self._past_hope()
-        return self._drained >= self._plan.processes and not self._repairs
+        return self._wanted <= 0 and not self._repairs
+
+    @property
+    def _wanted(self) -> int:
+        """How many worker processes there are to be."""
+        return self._plan.processes - self._drained - self._dismissed
 
     def _past_hope(self) -> bool:
         now = time.monotonic()
@@ -161,8 +169,8 @@ class Supervisor:
         now = time.monotonic()
         if self._stops or now < self._start_at:
             return
-        alive = [child for child in self._children if not child.culprits]
-        for _ in range(self._plan.processes - len(alive) - self._drained):
+        staying = [child for child in self._children if not child.replaced]
+        for _ in range(self._wanted - len(staying)):
             try:
                 child = Child(self._plan, self._children)
             except OSError as error:  # no more processes, memory or files at the moment
@@ -182,6 +190,7 @@ class Supervisor:
             if end is None:
                 continue
             self._children.remove(child)
+            self._dismissed += child.dismissed and not child.replaced
             farewell = child.board.farewell
             if farewell != Farewell.UNEXPECTED:
                 logger.info("Worker process %s has left (%s).", child.pid, farewell.name.lower())
@@ -189,7 +198,8 @@ class Supervisor:
                 child.close()
                 continue
             logger.warning("Worker process %s is gone: %s.", child.pid, end)
-            self._slow_down(child)
+            if not child.dismissed:
+                self._slow_down(child)
             now = time.monotonic()
             reason = f"handed back: {end}" if child.killed else end
             self._repairs.append(
@@ -209,16 +219,21 @@ class Supervisor:
         now = time.monotonic()
         kill_after = conf.options().kill_after
         for child in self._children:
+            leave_by = child.board.leave_by
+            if leave_by is not None:
+                child.kill_at = min(child.kill_at, leave_by + LAST_CALL)
             overdue = child.overdue(now, kill_after)
             if overdue - child.culprits:
                 logger.warning(
-                    "Worker process %s is replaced: %s do not let go.",
+                    "Worker process %s is %s: %s do not let go.",
                     child.pid,
+                    "ended" if child.dismissed else "replaced",
                     ", ".join(f"job {pair.id} (attempt {pair.attempt})" for pair in overdue),
                 )
                 if not child.culprits:
                     child.order("retire")
                     child.kill_at = min(child.kill_at, now + self._plan.grace_time)
+                    child.replaced = not child.dismissed
                 child.culprits |= overdue
             if child.is_due_to_be_killed(now) and not child.killed:
                 child.kill()
@@ -267,12 +282,13 @@ class Supervisor:
     def _repair_one(self, repair: Repair) -> None:
         owner = repair.child.owner
         if repair.culprits:
-            lifecycle.time_out(owner, repair.culprits)
+            lifecycle.time_out(owner, repair.culprits, tell=self._counter.lost)
         if repair.lost:
-            taken = lifecycle.lose(owner, repair.reason)
+            taken = lifecycle.lose(owner, repair.reason, tell=self._counter.lost)
         else:
             taken = lifecycle.hand_back(owner, reason=repair.reason)
         reconcile.mark_gone(Worker.objects.using(self._using).filter(pk=owner))
+        self._counter.write(clock.now(self._using))
         if taken:
             logger.info(
                 "%s jobs of worker process %s are %s.",

@@ -384,6 +384,11 @@ def policy(task: AnyTask[..., Any]) -> Policy:
     )
 
 
+def attempts_of(path: str) -> int:
+    """How many attempts jobs of the task at `path` get: what a requeue may grant once more."""
+    return policy(find(path)).max_attempts
+
+
 # Where a task is gone
 
 

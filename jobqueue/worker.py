@@ -21,7 +21,17 @@ from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 
-from jobqueue import __version__, clock, conf, lifecycle, queues, reconcile, signals
+from jobqueue import (
+    __version__,
+    clock,
+    conf,
+    lifecycle,
+    queues,
+    reconcile,
+    signals,
+    sweeps,
+    tallies,
+)
 from jobqueue.alone import Alone, settle_one
 from jobqueue.announcer import Announcer
 from jobqueue.attempts import Attempt, Outcome, Pair
@@ -79,6 +89,8 @@ class Worker:
         self._orphaned = False
         self._leave_by = float("inf")
         self._started = 0
+        self._counter = tallies.Counter()
+        self._recorder = sweeps.Recorder(worker=self.name)
         self._supply = Supply(plan.queues, self._using)
         self._served: set[str] = set()
         self._link = Link(self._using, self.name, self._come_back)
@@ -133,6 +145,16 @@ class Worker:
     def _on_retire(self, _: None) -> None:
         """Claim nothing more: some job does not let go, and this process will be ended."""
         self._state = WorkerRow.State.STOPPING
+
+    def _hear_staff(self, asked: str) -> None:
+        """Do what staff have asked for in this worker's row; asking for it twice is asking once."""
+        if asked == WorkerRow.Order.QUIET:
+            self._on_quiet(None)
+        elif asked == WorkerRow.Order.STOP and self._farewell != Farewell.DISMISSED:
+            logger.info("Worker %s was asked to stop.", self.name)
+            self._farewell = Farewell.DISMISSED
+            self._on_stop(self._plan.grace_time)
+            self._board.mark_dismissed(self._leave_by)
 
     def _on_tell(self, told: list[tuple[Pair, str]]) -> None:
         reasons: dict[str, type[Stopped]] = {"cancelled": Cancelled, "lost": LeaseLost}
@@ -236,6 +258,7 @@ class Worker:
         attempt = outcome.attempt
         self._board.wipe(attempt.pair)
         self._waiting_alone.discard(attempt.pair)
+        self._counter.count(outcome, status)
         if status == Status.FAILED:
             logger.error(
                 "Job %s (%s) failed in attempt %s: %s",
@@ -383,9 +406,12 @@ class Worker:
         with transaction.atomic(self._using):
             # Nobody who holds this row keeps the worker from its work.
             free = mine.select_for_update(skip_locked=True, no_key=True)
-            keys = list(free.values_list("pk", flat=True))
-            rows.filter(pk__in=keys).update(state=self._state, heartbeat_at=now)
-            if not keys and not mine.exists():
+            memory = resident_bytes()
+            asked = list(free.values_list("asked", flat=True))
+            if asked:
+                self._hear_staff(asked[0])
+                mine.update(state=self._state, heartbeat_at=now, memory=memory)
+            elif not mine.exists():
                 rows.create(
                     pk=self._owner,
                     host=self._host,
@@ -396,6 +422,7 @@ class Worker:
                     started_at=now,
                     heartbeat_at=now,
                     state=self._state,
+                    memory=memory,
                 )
         self._introduced = True
         now = clock.now(self._using)  # once more: the write may have waited
@@ -444,26 +471,37 @@ class Worker:
             self._supply.tend()
         findings = self._sweep()
         for finding in findings:
+            self._counter.lost(finding.taken)
             if finding.repaired:
                 # On SQLite nobody hears of what was written on the own connection.
                 self._supply.turns.look_soon()
             if finding.repaired and finding.kind in ("lost", "stopping", "silent"):
                 logger.info("Repaired %s: %s", finding.what, finding.repaired)
-        now = time.monotonic()
-        if now >= self._next_prune:
-            pruned = lifecycle.prune(after=self._prune_after)
-            self._prune_after = pruned.after
-            more = pruned.after is not None
-            self._next_prune = now + (conf.options().tick if more else PRUNE_EVERY)
+        self._write_tallies()
+        if time.monotonic() >= self._next_prune:
+            self._prune()
         connections[self._using].queries_log.clear()
+
+    def _write_tallies(self) -> None:
+        if self._written_at is not None:  # a few statements ago
+            self._counter.write(self._written_at)
+
+    def _prune(self) -> None:
+        pruned = lifecycle.prune(after=self._prune_after)
+        self._prune_after = pruned.after
+        full = tallies.prune() == tallies.BATCH, sweeps.prune() == sweeps.PRUNED
+        more = pruned.after is not None or any(full)
+        self._next_prune = time.monotonic() + (conf.options().tick if more else PRUNE_EVERY)
 
     def _sweep(self) -> list[Finding]:
         began = time.monotonic()
         take_leases = began >= self._take_leases_at
         findings = reconcile.sweep(limit=TICK_LIMIT, take_leases=take_leases)
+        now = time.monotonic()
+        if self._written_at is not None:
+            self._recorder.record(findings, self._written_at, now - began)
         if take_leases:
             # Under an old snapshot the index holds every lease that there was since.
-            now = time.monotonic()
             self._take_leases_at = max(self._take_leases_at, now + SWEEP_SHARE * (now - began))
         return findings
 
@@ -533,6 +571,8 @@ class Worker:
             lifecycle.take_notes([*self._late_notes, *self._notes])
             # Nothing runs here any more: if it owns anything, the answer to a claim was lost.
             lifecycle.hand_back(self._owner, reason="its worker left and did not know of it")
+            self._counter.write(clock.now(self._using))
+            self._recorder.close()
             WorkerRow.objects.using(self._using).filter(pk=self._owner).delete()
         connections.close_all()
         self._board.say_farewell(self._farewell)

@@ -1,19 +1,21 @@
 """How a job moves: every transition, and nothing outside this room writes a status."""
 
 from jobqueue.lifecycle.announcing import listen
+from jobqueue.lifecycle.batches import Counts
 from jobqueue.lifecycle.claiming import Beat, claim, heartbeat, heartbeat_alone
 from jobqueue.lifecycle.enqueueing import Accepted, NewJob, enqueue
 from jobqueue.lifecycle.exchanging import Exchange, exchange
 from jobqueue.lifecycle.interventions import (
-    Counts,
     cancel,
     cancel_many,
     requeue,
     requeue_many,
     run_now,
+    run_now_many,
 )
 from jobqueue.lifecycle.notes import Note, take_notes
 from jobqueue.lifecycle.pruning import Pruned, prune
+from jobqueue.lifecycle.purging import purge_many
 from jobqueue.lifecycle.recovering import (
     due,
     expired,
@@ -21,11 +23,12 @@ from jobqueue.lifecycle.recovering import (
     lose,
     promote,
     recover,
+    take_back,
     time_out,
     was_held_up,
 )
 from jobqueue.lifecycle.settling import Settled, atomically, settle
-from jobqueue.lifecycle.states import TRANSITIONS, Event, Transition, allows, refusal
+from jobqueue.lifecycle.states import TRANSITIONS, Event, Transition, allows, purge_refusal, refusal
 
 __all__ = [
     "TRANSITIONS",
@@ -55,12 +58,16 @@ __all__ = [
     "lose",
     "promote",
     "prune",
+    "purge_many",
+    "purge_refusal",
     "recover",
     "refusal",
     "requeue",
     "requeue_many",
     "run_now",
+    "run_now_many",
     "settle",
+    "take_back",
     "take_notes",
     "time_out",
     "was_held_up",

@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from jobqueue.actors import Actor
 from jobqueue.clock import Moment
 from jobqueue.models import JobLog
 from jobqueue.texts import storable_text
 
 MAX_MESSAGE = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class Actor:
-    """Who asked for a change, as text: it outlives the user's row."""
-
-    id: str = ""
-    name: str = ""
-
-    @classmethod
-    def of(cls, actor: Any) -> Actor:
-        """From a user, a name, or None (the application itself)."""
-        if actor is None:
-            return cls()
-        if isinstance(actor, str):
-            return cls(name=storable_text(actor, 200))
-        key = getattr(actor, "pk", None)
-        name = actor.get_username() if hasattr(actor, "get_username") else str(actor)
-        return cls(id="" if key is None else str(key)[:64], name=storable_text(name, 200))
 
 
 def line(

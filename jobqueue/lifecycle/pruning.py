@@ -63,14 +63,14 @@ def prune(limit: int = BATCH, after: UUID | None = None) -> Pruned:
         )
         if not found:
             return result
-        held = _held_by_others(using, [pk for pk, _ in found])
+        held = held_by_others(using, [pk for pk, _ in found])
         result.held += held
-        _delete(using, [row for row in found if row[0] not in held], result)
+        delete(using, [row for row in found if row[0] not in held], result)
     result.after = found[-1][0] if len(found) == limit else None
     return result
 
 
-def _held_by_others(using: str, pks: list[UUID]) -> list[UUID]:
+def held_by_others(using: str, pks: list[UUID]) -> list[UUID]:
     """The rows that a foreign key with DO_NOTHING points at: the database would refuse to delete
     them only at the commit, and all the others with them."""
     held: set[UUID] = set()
@@ -85,20 +85,21 @@ def _held_by_others(using: str, pks: list[UUID]) -> list[UUID]:
     return sorted(held)
 
 
-def _delete(using: str, rows: list[tuple[UUID, str]], result: Pruned) -> None:
+def delete(using: str, rows: list[tuple[UUID, str]], result: Pruned) -> None:
     """Delete the rows; where one is held by a foreign key, find it by halves and leave it."""
     if not rows:
         return
     try:
         with transaction.atomic(using):
-            Job.objects.using(using).filter(pk__in=[pk for pk, _ in rows]).delete()
+            # Rows are read before they go, and their arguments may be large.
+            Job.objects.using(using).filter(pk__in=[pk for pk, _ in rows]).only("pk").delete()
     except IntegrityError:  # ProtectedError and RestrictedError are among them
         if len(rows) == 1:
             result.held.append(rows[0][0])
             return
         middle = len(rows) // 2
-        _delete(using, rows[:middle], result)
-        _delete(using, rows[middle:], result)
+        delete(using, rows[:middle], result)
+        delete(using, rows[middle:], result)
         return
     for _, status in rows:
         name = str(Status(status))

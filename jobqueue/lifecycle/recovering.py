@@ -14,6 +14,7 @@ from django.db.models import Q, QuerySet
 from jobqueue import backoff, clock, conf, dispatch, postgres
 from jobqueue.attempts import Pair
 from jobqueue.clock import Moment
+from jobqueue.findings import Repaired
 from jobqueue.lifecycle import announcing, journal
 from jobqueue.lifecycle.settling import Changes, failed, given_back, scheduled
 from jobqueue.models import Job, JobLog, Status
@@ -71,6 +72,11 @@ def recover(job_ids: Sequence[UUID]) -> list[UUID]:
     A row that is locked is passed over, and one that its owner has been waiting for is left to it.
     Returns the ids of the rows that were changed.
     """
+    return [each.id for each in take_back(job_ids)]
+
+
+def take_back(job_ids: Sequence[UUID]) -> list[Repaired]:
+    """`recover`, and what became of each."""
     using = conf.options().database
     began = time.monotonic()
     with transaction.atomic(using):
@@ -80,8 +86,7 @@ def recover(job_ids: Sequence[UUID]) -> list[UUID]:
             return []
         wanted = postgres.wanted(using, [job.pk for job in rows])
         rows = [job for job in rows if job.pk not in wanted]
-        _take(using, rows, now, _lost, "its lease expired")
-    return [job.pk for job in rows]
+        return _take(using, rows, now, _lost, "its lease expired")
 
 
 def was_held_up(seconds: float) -> bool:
@@ -90,19 +95,24 @@ def was_held_up(seconds: float) -> bool:
     return seconds > max(SLOW, conf.options().heartbeat / 4)
 
 
-def lose(owner: UUID, reason: str) -> list[Pair]:
+#: Is told what became of attempts that were taken back.
+Tell = Callable[[Sequence[Repaired]], object]
+
+
+def lose(owner: UUID, reason: str, *, tell: Tell | None = None) -> list[Pair]:
     """Take back every job of a worker that is known to be dead; each loses its attempt.
 
     Waits a moment for rows that are locked. To be called again for some seconds: a statement that
     the dead process had sent may still commit.
     """
-    return _take_from(owner, _lost, reason)
+    return _take_from(owner, _lost, reason, tell=tell)
 
 
-def time_out(owner: UUID, pairs: Collection[Pair]) -> list[Pair]:
+def time_out(owner: UUID, pairs: Collection[Pair], *, tell: Tell | None = None) -> list[Pair]:
     """Write the outcome of attempts that did not let go when their time was up, now that their
     process is dead."""
-    return _take_from(owner, _timed_out, "it did not let go; its process was replaced", pairs)
+    reason = "it did not let go; its process was replaced"
+    return _take_from(owner, _timed_out, reason, pairs, tell=tell)
 
 
 def hand_back(owner: UUID, pairs: Collection[Pair] | None = None, reason: str = "") -> list[Pair]:
@@ -122,7 +132,12 @@ def _lock(rows: QuerySet[Job], limit: int = BATCH, *, wait: bool = False) -> lis
 
 
 def _take_from(
-    owner: UUID, ruling: Ruling, reason: str, pairs: Collection[Pair] | None = None
+    owner: UUID,
+    ruling: Ruling,
+    reason: str,
+    pairs: Collection[Pair] | None = None,
+    *,
+    tell: Tell | None = None,
 ) -> list[Pair]:
     using = conf.options().database
     owned = Job.objects.using(using).filter(lease_owner=owner)
@@ -131,7 +146,7 @@ def _take_from(
         for pair in pairs:
             exact |= Q(pk=pair.id, attempt=pair.attempt)
         owned = owned.filter(exact)
-    taken: list[Pair] = []
+    taken: list[Repaired] = []
     at_once = BATCH
     while True:
         try:
@@ -154,23 +169,28 @@ def _take_from(
         with postgres.patiently(using, PATIENCE):
             rows = _lock(owned, wait=True)
             taken += _take(using, rows, clock.moment(using), ruling, reason)
-    return taken
+    attempts = [each for each in taken if each.attempt]
+    if tell is not None:
+        tell(attempts)
+    return [Pair(each.id, each.attempt) for each in attempts]
 
 
-def _take(using: str, rows: Sequence[Job], now: Moment, ruling: Ruling, reason: str) -> list[Pair]:
+def _take(
+    using: str, rows: Sequence[Job], now: Moment, ruling: Ruling, reason: str
+) -> list[Repaired]:
     """End the leases of locked rows as `ruling` says, and log it; cancelled rows are just let go."""
     lines: list[JobLog] = []
     finals: list[UUID] = []
     woken: list[Ready] = []
-    taken: list[Pair] = []
+    taken: list[Repaired] = []
     for job in rows:
         changes: Changes = {}
         if job.status == Status.PROCESSING:
             changes, line = ruling(job, now, reason)
             lines.append(line)
-            taken.append(Pair(job.pk, job.attempt))
         elif ruling is not _released:
             lines.append(_stopped(job, now, reason))
+        taken.append(_repaired(job, changes))
         held = Job.objects.using(using).filter(
             pk=job.pk, attempt=job.attempt, lease_owner=job.lease_owner, status=job.status
         )
@@ -183,6 +203,22 @@ def _take(using: str, rows: Sequence[Job], now: Moment, ruling: Ruling, reason: 
     dispatch.wake(using, woken)
     announcing.ended(using, finals)
     return taken
+
+
+def _repaired(job: Job, changes: Changes) -> Repaired:
+    if not changes:
+        return Repaired(job.pk, "cancelled, still stopping", job.status)
+    began, due = job.attempted_at or job.run_after, job.run_after
+    return Repaired(
+        job.pk,
+        job.status,
+        str(changes["status"]),
+        attempt=job.attempt,
+        queue_name=job.queue_name,
+        task_path=job.task_path,
+        waited=(began - due).total_seconds(),
+        error=str(changes.get("error", "")),
+    )
 
 
 def _lost(job: Job, now: Moment, reason: str) -> tuple[Changes, JobLog]:

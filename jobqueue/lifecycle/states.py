@@ -143,8 +143,21 @@ def allows(event: Event, status: str) -> bool:
 def refusal(event: Event, status: str, *, stopping: bool = False) -> str | None:
     """Why `event` may not happen to a job in `status`, in words for people; None if it may."""
     if not allows(event, status):
-        allowed = ", ".join(sorted(_BY_EVENT[event].sources))
-        return f"it is {status}; only these can be {event.replace('_', ' ')}: {allowed}"
+        return _only(event.replace("_", " "), status, _BY_EVENT[event].sources)
     if event is Event.REQUEUED and stopping:
-        return "its cancelled run has not let go yet; try again when it has"
+        return STILL_STOPPING
     return None
+
+
+def purge_refusal(status: str, *, stopping: bool = False) -> str | None:
+    """Why a job in `status` may not be removed for ever, in words for people; None if it may."""
+    if status not in FINAL:
+        return _only("purged", status, FINAL)
+    return STILL_STOPPING if stopping else None
+
+
+STILL_STOPPING = "its cancelled run has not let go yet; try again when it has"
+
+
+def _only(done: str, status: str, sources: Iterable[str]) -> str:
+    return f"it is {status}; only these can be {done}: {', '.join(sorted(sources))}"

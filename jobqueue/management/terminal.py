@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import select
@@ -217,3 +218,12 @@ class Stop:
             raise KeyboardInterrupt
         self.signal = number
         os.write(self._writer, b".")
+
+
+def actor() -> str:
+    """Who acts, as logs will tell: the user of the operating system."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError, ImportError):  # no such user, as in many containers
+        name = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+    return f"cli:{name}"

@@ -52,7 +52,7 @@ def silent() -> Worker:
 
 
 def gone() -> Worker:
-    return WorkerFactory(heartbeat_at=ago(3_601), state=Worker.State.GONE)
+    return WorkerFactory(heartbeat_at=ago(86_401), state=Worker.State.GONE)
 
 
 #: For each kind: a row that disagrees, one that does not, and whether the first is right now.
@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], Callable[[Any], boo
     ),
     "gone": (
         gone,
-        lambda: WorkerFactory(heartbeat_at=ago(3_500), state=Worker.State.GONE),
+        lambda: WorkerFactory(heartbeat_at=ago(86_300), state=Worker.State.GONE),
         lambda worker: not Worker.objects.filter(pk=worker.pk).exists(),
     ),
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import textwrap
 from argparse import ArgumentTypeError
 from typing import Any
@@ -20,6 +18,7 @@ from jobqueue.management.display import described, overview, told
 from jobqueue.management.terminal import (
     PlainCommand,
     Stop,
+    actor,
     counted,
     in_plain_words,
     interval,
@@ -263,8 +262,9 @@ _REQUEUE = (
 _STATS = (
     "Of each queue the jobs that wait (queued), that wait for their time (scheduled), that run, "
     "that are cancelled but still stopping, and that have failed; how long the one that has "
-    "waited longest has (oldest); whether it is paused. Of each worker its busy slots. Completed "
-    "and cancelled jobs are not counted: that would read every one of them."
+    "waited longest has (oldest); whether it is paused. Of each worker its busy slots, and what "
+    "staff want of it. Completed and cancelled jobs are not counted, as that would read every one "
+    "of them; how many attempts ended in the last hour is known from what workers have counted."
 )
 
 
@@ -288,15 +288,6 @@ def _find(text: str) -> UUID:
             return pk
         case _:
             raise Unknown("more than one job's id begins like this, give more of it")
-
-
-def actor() -> str:
-    """Who acts, as the log of a job will tell: the user of the operating system."""
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError, ImportError):  # no such user, as in many containers
-        name = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
-    return f"cli:{name}"
 
 
 def plain_text(text: str) -> str:

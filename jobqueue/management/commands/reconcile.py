@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -12,12 +13,13 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError, InterfaceError
 
-from jobqueue import clock, comparing, conf, lifecycle, reconcile
+from jobqueue import clock, comparing, conf, lifecycle, reconcile, sweeps
 from jobqueue.findings import Finding
 from jobqueue.management.commands.runworker import positive
 from jobqueue.management.terminal import (
     PlainCommand,
     Stop,
+    actor,
     clock_time,
     counted,
     in_plain_words,
@@ -101,6 +103,7 @@ class Command(PlainCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """One pass, or one after the other."""
+        self._recorder = sweeps.Recorder(actor=actor())
         with Stop() as stop:
             if options["every"] is not None:
                 self._repeat(stop, options)
@@ -131,6 +134,8 @@ class Command(PlainCommand):
                 away = True
             let_go()
             stop.wait(options["every"] - (time.monotonic() - begun))
+        with contextlib.suppress(DatabaseError, InterfaceError):
+            self._recorder.close()
 
     def _let_owners_come_first(self, stop: Stop, dry_run: bool, was_away: bool = False) -> None:
         """After an outage a healthy worker needs one heartbeat to say that its jobs still run."""
@@ -151,6 +156,9 @@ class Command(PlainCommand):
         findings = reconcile.sweep(limit=options["limit"], dry_run=options["dry_run"])
         findings += self._compare(options)
         done = Pass(at, time.monotonic() - begun, options["dry_run"], findings)
+        if not done.dry_run:
+            self._recorder.record(findings, at, done.seconds)
+            sweeps.count(findings, at)
         if options["json"]:
             self.say_json(done.as_json())
         else:

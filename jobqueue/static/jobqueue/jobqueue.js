@@ -1,0 +1,222 @@
+// The dashboard's script: live refresh, ages, copying, shortcuts. Without it all the rest works.
+"use strict";
+(() => {
+const $ = (selector, within = document) => within.querySelector(selector);
+const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+const named = (name, within) => $(`[data-jq="${name}"]`, within);
+const root = $("[data-jq-now]");
+const words = named("words")?.dataset;
+if (!root || !words) return;
+const stored = (name, value) => {
+  try {
+    if (value !== undefined) localStorage.setItem(name, value);
+    return localStorage.getItem(name) || "";
+  } catch { return ""; } // storage may be forbidden
+};
+
+// Ages go by the server's clock: this machine's may be wrong.
+let asOf = root.dataset.jqNow;
+let offset = Date.parse(asOf) - performance.timeOrigin - (performance.getEntriesByType("navigation")[0]?.responseStart || 0);
+const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+const age = (time) => {
+  const passed = (Date.now() + offset - Date.parse(time.dateTime)) / 1000;
+  let left = Math.abs(passed);
+  if (left < 1) return words.now;
+  left -= left % UNITS.find(([size]) => size === 1 || left >= 2 * size)[0];
+  const at = UNITS.findIndex(([size]) => left >= size);
+  const text = UNITS.slice(at, at + 2).map(([size, unit], n) => {
+    const count = Math.floor((n ? left % UNITS[at][0] : left) / size);
+    return count ? `${count} ${unit}` : "";
+  }).join(" ").trim();
+  return (passed > 0 ? words.ago : words.in).replace("%s", text);
+};
+const selected = (node) => { const chosen = getSelection(); return !chosen.isCollapsed && chosen.containsNode(node, true); };
+const tellAges = () => $$("time[data-jq-age]").forEach((time) => {
+  const text = age(time);
+  if (time.textContent !== text && !selected(time)) time.textContent = text;
+});
+setInterval(tellAges, 15000);
+
+// Live regions
+const bar = named("live");
+const regions = $$("[data-jq-live]").map((node) => ({ node, state: "on" }));
+const paused = () => stored("jq-live") === "off";
+const every = (region) => +stored("jq-live") || +region.node.dataset.jqEvery || 5;
+const asleep = () => Date.now() - touched > 1800000;
+let touched = Date.now();
+let pointer = false;
+const set = (region, state) => {
+  region.state = state;
+  // The words of the states stand in the order of their weight.
+  const worst = Object.keys(bar.dataset).find((name) => regions.some((each) => each.state === name));
+  const text = (bar.dataset[worst] || "").replace("%s", asOf.slice(11, 19));
+  const line = named("live-status", bar);
+  if (line.textContent !== text) line.textContent = text;
+};
+const obstacle = ({ node }) => {
+  if (paused()) return "paused";
+  if (document.hidden) return "hidden";
+  if (asleep()) return "idle";
+  if (pointer) return "pointer";
+  if ($("dialog[open]")) return "dialog";
+  if (node.contains(document.activeElement)) return "focus";
+  if (selected(node)) return "selected";
+  // Those with an id are opened again after the swap.
+  return $$("details[open]:not([id])", node).some((each) => !each.jqOpen) ? "details" : "";
+};
+const arrive = (within) => {
+  $$("details[open]", within).forEach((each) => { each.jqOpen = true; });
+  $$("[data-jq-copy]", within).forEach((button) => { button.hidden = false; });
+};
+const swap = (node, html) => {
+  const kept = $$("details", node).map((each) => [each.id, each.open]);
+  const scrolled = $$(".jq-scroll, pre", node).map((each) => [each.scrollLeft, each.scrollTop]);
+  node.replaceChildren(...new DOMParser().parseFromString(html, "text/html").body.childNodes);
+  arrive(node);
+  $$("details", node).forEach((each, n) => {
+    const before = each.id ? kept.find(([id]) => id === each.id) : kept[n];
+    if (before) each.open = before[1];
+  });
+  $$(".jq-scroll, pre", node).forEach((each, n) => { [each.scrollLeft, each.scrollTop] = scrolled[n] || [0, 0]; });
+};
+const ask = (url) => fetch(url, { redirect: "manual", cache: "no-store", signal: AbortSignal.timeout(15000) });
+const isOut = (answer) => answer.type === "opaqueredirect" || [401, 403, 404].includes(answer.status);
+const refresh = async (region) => {
+  clearTimeout(region.timer);
+  if (region.busy || region.state === "final" || region.state === "out") return;
+  let reason = obstacle(region);
+  if (!reason) {
+    region.busy = true;
+    try {
+      const answer = await ask(region.node.dataset.jqLive);
+      if (isOut(answer)) return set(region, "out");
+      if (!answer.ok) throw new Error(answer.status);
+      const html = await answer.text();
+      region.wait = 0;
+      reason = obstacle(region);
+      if (!reason) {
+        asOf = answer.headers.get("X-JQ-Now") || asOf;
+        if (answer.headers.has("X-JQ-Now")) offset = Date.parse(asOf) - Date.now();
+        swap(region.node, html);
+        if (answer.headers.has("X-JQ-Final")) return set(region, "final");
+      }
+    } catch {
+      reason = "error";
+      region.wait = Math.min(60, 2 * (region.wait || every(region)));
+    } finally { region.busy = false; }
+  }
+  set(region, reason || "on");
+  // What is in the way says not when it goes.
+  const delay = !reason ? every(region) : reason === "error" ? region.wait : 1;
+  if (reason !== "paused") region.timer = setTimeout(refresh, delay * 1000, region);
+};
+const all = () => regions.forEach(refresh);
+const choose = (value) => {
+  if (value === "off" && !paused()) stored("jq-last", stored("jq-live"));
+  stored("jq-live", value);
+  show();
+  all();
+};
+const toggle = () => choose(paused() ? stored("jq-last") : "off");
+const show = () => {
+  named("pause", bar).setAttribute("aria-pressed", paused());
+  named("every", bar).value = stored("jq-live");
+};
+if (bar && regions.length) {
+  bar.hidden = false;
+  named("pause", bar).addEventListener("click", toggle);
+  named("every", bar).addEventListener("change", (event) => choose(event.target.value));
+  show();
+  regions.forEach((region) => {
+    set(region, paused() ? "paused" : "on");
+    region.timer = setTimeout(refresh, every(region) * 1000, region);
+  });
+}
+arrive(document);
+const touch = () => {
+  const slept = asleep();
+  touched = Date.now();
+  if (slept) all();
+};
+for (const name of ["keydown", "pointermove", "pointerdown"]) addEventListener(name, touch, { passive: true });
+addEventListener("pointerdown", () => { pointer = true; });
+for (const name of ["pointerup", "pointercancel", "dragend", "blur"]) addEventListener(name, () => { pointer = false; });
+document.addEventListener("visibilitychange", () => { if (!document.hidden) { tellAges(); all(); } });
+
+// The list's bar: rows are never moved under the reader.
+const newer = $("[data-jq-newer]");
+const look = async () => {
+  if (!document.hidden && !paused() && !asleep() && !$("input.action-select:checked")) {
+    try {
+      const answer = await ask(newer.dataset.jqNewer);
+      if (isOut(answer)) return;
+      const { n, capped } = await answer.json();
+      const link = $("a", newer) || newer.appendChild(document.createElement("a"));
+      const text = (n === 1 ? words.one : words.many).replace("%s", n.toLocaleString(document.documentElement.lang) + (capped ? "+" : ""));
+      if (!link.href) link.href = location.pathname + location.search;
+      if (n && link.textContent !== text) link.textContent = text;
+      newer.hidden = !n;
+    } catch { /* asked again */ }
+  }
+  setTimeout(look, 10000);
+};
+if (newer) setTimeout(look, 10000);
+
+// Copying; a site on plain HTTP has no clipboard.
+const copy = async (text) => {
+  try { await navigator.clipboard.writeText(text); } catch {
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+};
+document.addEventListener("click", async ({ target }) => {
+  const button = target.closest("[data-jq-copy]");
+  const before = button?.textContent;
+  if (!button || before === words.copied) return;
+  await copy($(button.dataset.jqCopy).textContent);
+  button.focus();
+  button.textContent = words.copied;
+  setTimeout(() => { button.textContent = before; }, 2000);
+});
+
+// Shortcuts: none changes data.
+const help = named("keys");
+let going = 0;
+const step = (by) => {
+  const rows = $$('#result_list tbody tr, [data-jq$="-row"]').filter((row) => $("a", row));
+  const here = rows.findIndex((row) => row.contains(document.activeElement));
+  const row = rows[here < 0 && by < 0 ? rows.length - 1 : here + by];
+  if (row) $("a", row).focus();
+};
+const KEYS = {
+  j: () => step(1),
+  k: () => step(-1),
+  x: () => $("input.action-select", document.activeElement.closest("tr") || root)?.click(),
+  r: all,
+  p: () => regions.length && toggle(),
+  "?": () => help.showModal(),
+};
+if (!$("[x-data]")) KEYS["/"] = () => $('#searchbar, [data-jq="search"]')?.focus(); // else the theme has its own
+document.addEventListener("keydown", (event) => {
+  const { key, target } = event;
+  if (stored("jq-keys") === "off" || event.ctrlKey || event.altKey || event.metaKey || $("dialog[open]")) return;
+  if (target.isContentEditable || target.closest("textarea, select, input:not([type=checkbox])")) return;
+  if (key === "g") { going = Date.now(); return; }
+  const tab = Date.now() - going < 1500 && /^[a-z]$/.test(key) && $(`[data-jq^="tab-${key}"]`);
+  const act = tab ? () => tab.click() : Object.hasOwn(KEYS, key) && KEYS[key];
+  going = 0;
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+const opener = named("shortcuts");
+opener.hidden = false;
+opener.addEventListener("click", () => help.showModal());
+const on = $("input", help);
+on.checked = stored("jq-keys") !== "off";
+on.addEventListener("change", () => stored("jq-keys", on.checked ? "" : "off"));
+})();

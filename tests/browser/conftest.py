@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ playwright = pytest.importorskip(
 )
 
 from tests.browser.site import Person, running  # noqa: E402
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+from tests.environments import chromium_path  # noqa: E402
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,13 +25,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
+            item.add_marker(
+                pytest.mark.postgres
+            )  # once for each Django; the pages know no database
             item.add_marker(pytest.mark.timeout(180))
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """The system's Chromium, headless; where there is none the test is skipped."""
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    path = chromium_path()
     if path is None:
         pytest.skip("no Chromium here: apt-get install chromium")
     with playwright.sync_playwright() as started:

@@ -10,7 +10,9 @@ import random
 import time
 from typing import Any
 
-from jobqueue import JobContext, PermanentError, task
+from django.utils import timezone
+
+from jobqueue import JobContext, PermanentError, Retry, task
 
 EMAIL_FAILS = 0.1
 PAYMENT_FAILS = 0.3
@@ -63,7 +65,12 @@ def take_payment(context: JobContext, order_id: int, amount: str) -> dict[str, A
 
 @task(queue_name="reports", max_attempts=3, timeout=120, takes_context=True)
 def build_report(context: JobContext, month: str, seconds: float = 3.0) -> dict[str, Any]:
-    """Work for some seconds on a thread, say how far it is, and stop when told to."""
+    """Work for some seconds on a thread, say how far it is, and stop when told to.
+
+    A month that is not over has no figures yet: the report is tried again an hour later.
+    """
+    if month > f"{timezone.localdate():%Y-%m}":
+        raise Retry(f"the figures of {month} are not in yet", after=3600)
     pages = 20
     for page in range(pages):
         context.check()

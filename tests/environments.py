@@ -96,3 +96,10 @@ def _works(path: str) -> bool:
     program = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 12))"
     answer = subprocess.run([path, "-c", program], capture_output=True, check=False)
     return answer.returncode == 0
+
+
+def chromium_path() -> str | None:
+    """The system's Chromium, if it has one."""
+    return next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )

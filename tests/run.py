@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 from xml.etree import ElementTree
 
-from tests.environments import PROJECT, EnvironmentUnavailable, other
+from tests.environments import PROJECT, EnvironmentUnavailable, chromium_path, other
 from tests.servers import PrivatePostgres, PrivateRedis, ServerError, room
 
 # The second part waits more than it computes; what it measures has generous bounds.
@@ -201,6 +201,10 @@ def main() -> int:
     parser.add_argument("pytest", nargs="*", help="arguments for pytest, after --")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, terminate)
+    if chromium_path() is None:
+        print(
+            "=== The tests that need a browser are skipped: no Chromium (apt-get install chromium)"
+        )
     done: list[Leg] = []
     with shared_servers(postgres=options.only != "sqlite") as (url, problem):
         for leg in legs(options, url, problem):

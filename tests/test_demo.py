@@ -79,10 +79,17 @@ class Demo:
         """The id of one of its processes, as printed."""
         return int(self.read_until(rf"{name} +process (\d+)")[1])
 
-    def jobs(self) -> list[tuple[str, str]]:
-        """The status and the last error of every job in its file."""
+    def jobs(self, number: int) -> list[tuple[str, str]]:
+        """The status and the last error of the first jobs in its file."""
+        query = "SELECT status, error FROM jobqueue_job ORDER BY id LIMIT ?"
         with contextlib.closing(sqlite3.connect(self.folder / "demo.sqlite3")) as database:
-            return database.execute("SELECT status, error FROM jobqueue_job").fetchall()
+            return database.execute(query, [number]).fetchall()
+
+    def life(self) -> dict[str, int]:
+        """How many jobs there are of each status beyond those."""
+        query = "SELECT status, count(*) FROM jobqueue_job GROUP BY status"
+        with contextlib.closing(sqlite3.connect(self.folder / "demo.sqlite3")) as database:
+            return dict(database.execute(query).fetchall())
 
     def leftovers(self) -> list[str]:
         """Which of its process groups still have a member."""
@@ -117,7 +124,13 @@ def demo(folder: Path, *arguments: str, terminal: bool = False) -> Iterator[Demo
 def test_without_a_terminal_it_ends_with_its_jobs(tmp_path: Path) -> None:
     with demo(tmp_path / "files", "--jobs", "12") as running:
         assert running.wait() == 0, running.said
-        assert running.jobs() == [("completed", "")] * 12
+        assert running.jobs(12) == [("completed", "")] * 12
+        life = running.life()
+        # What ran when it ended has been handed back, or is about to be tried again.
+        assert (life["failed"], life["cancelled"]) == (4, 2)
+        assert life["queued"] >= 7
+        assert life["scheduled"] >= 5
+        assert "paused queue 'billing'" in running.said
         assert "All 12 jobs are final" in running.said
         assert re.search(r"log in +user demo, password \S+", running.said)
         assert '"GET / HTTP/1.1" 200' in (tmp_path / "files" / "web.log").read_text()
@@ -136,7 +149,7 @@ def test_on_a_terminal_it_serves_until_ctrl_c(tmp_path: Path) -> None:
             connection.close()
         running.process.send_signal(signal.SIGINT)
         assert running.wait() == 0, running.said
-        assert running.jobs() == [("completed", "")] * 5
+        assert running.jobs(5) == [("completed", "")] * 5
         assert running.leftovers() == []
 
 

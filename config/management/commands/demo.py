@@ -23,9 +23,10 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db.models import Count, Sum
 from django.urls import reverse
 
+from config.life import PAUSED, liven_up
 from config.processes import GRACE, Child
 from config.tasks import build_report, send_email, take_payment
-from jobqueue import BoundTask, enqueue_many
+from jobqueue import BoundTask, enqueue_many, queues
 from jobqueue.models import FINAL, Job, Status
 
 USER = "demo"
@@ -108,6 +109,7 @@ class Command(BaseCommand):
                 self._await_page(web, port)
                 self._introduce(port, password, [web, worker])
                 self._run(jobs, patience, [web, worker])
+                self._liven_up(patience, [web, worker])
                 if self._on_terminal:
                     self._serve(port, password, [web, worker])
 
@@ -160,6 +162,7 @@ class Command(BaseCommand):
 
     def _run(self, number: int, patience: int, children: Sequence[Child]) -> None:
         """Enqueue the jobs and show how they do until all are final."""
+        queues.resume([PAUSED], actor=None, reason="a new demo")  # an earlier one left it paused
         ids, mix = _enqueue(number)
         started = time.monotonic()
         self.stdout.write(f"Enqueued {number} jobs: {mix}.")
@@ -181,6 +184,19 @@ class Command(BaseCommand):
         self.stdout.write(
             f"All {number} jobs are final after {time.monotonic() - started:.1f} s: {ends}; "
             f"{attempts} attempts, {attempts - number} of them retries."
+        )
+
+    def _liven_up(self, patience: int, children: Sequence[Child]) -> None:
+        """Leave something to look at in the admin."""
+        until = time.monotonic() + patience
+        for awaited, is_there in liven_up():
+            while not is_there():
+                if time.monotonic() > until:
+                    raise CommandError(f"Waited {patience} s for {awaited}, in vain.")
+                self._pause(children)
+        self.stdout.write(
+            "And some to look at in the admin: failed, retrying, cancelled, recovered, one that runs "
+            f"for an hour, and the paused queue {PAUSED!r}."
         )
 
     def _serve(self, port: int, password: str, children: Sequence[Child]) -> None:
@@ -255,7 +271,7 @@ def _enqueue(number: int) -> tuple[list[UUID], str]:
     calls: list[BoundTask[..., Any]] = []
     for n in range(number):
         if n % 7 == 3:
-            calls.append(build_report.bind(month=f"2026-{n % 12 + 1:02}", seconds=1.0 + n % 3 / 2))
+            calls.append(build_report.bind(month=f"2025-{n % 12 + 1:02}", seconds=1.0 + n % 3 / 2))
         elif n % 4 == 1:
             calls.append(take_payment.bind(order_id=1000 + n, amount=f"{10 + n % 90}.00"))
         else:

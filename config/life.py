@@ -1,0 +1,70 @@
+"""What a queue in use looks like: jobs that failed, retry, run, were cancelled or recovered, and a paused queue."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.utils import timezone
+
+from config.tasks import build_report, send_email, take_payment
+from jobqueue import queues
+from jobqueue.models import Job, JobLog, Status, Worker
+
+PAUSED = "billing"
+STAFF = "Ada (demo)"
+
+
+def liven_up() -> Iterator[tuple[str, Callable[[], bool]]]:
+    """Make it so, step by step: after each, what is to be awaited before the next, in words and as a
+    question. What is left to itself afterwards stays as it is for an hour."""
+    # The report holds its thread; the process that runs it is killed, and another takes it up again.
+    recovered = _id(build_report.using(timeout=7200).enqueue(month="2025-10", seconds=20.0))
+    yield "a report to run", lambda: _is(recovered, Status.PROCESSING)
+    _kill_the_worker_of(recovered)
+    yield "its recovery", lambda: JobLog.objects.filter(job=recovered, event="lost").exists()
+
+    failed = [
+        _id(send_email.enqueue(address=f"nobody{n}@nowhere.invalid", subject="Hello"))
+        for n in range(4)
+    ]
+    retrying = [_id(build_report.enqueue(month=month)) for month in ("2999-01", "2999-02")]
+    yield (
+        "failures",
+        lambda: (
+            all(_is(each, Status.FAILED) for each in failed)
+            and all(_is(each, Status.SCHEDULED) for each in retrying)
+        ),
+    )
+
+    tomorrow = timezone.now() + timedelta(days=1)
+    later = send_email.using(run_after=tomorrow)
+    scheduled = [later.enqueue(address=f"user{n}@example.com", subject="News") for n in range(5)]
+    Job.objects.filter(pk__in=[_id(each) for each in scheduled[:2]]).cancel(
+        actor=STAFF, reason="the newsletter is off"
+    )
+    queues.pause([PAUSED], actor=STAFF, reason="the payment gateway is down")
+    for n in range(7):
+        take_payment.enqueue(order_id=9000 + n, amount="19.90")
+    running = _id(build_report.using(timeout=7200).enqueue(month="2025-11", seconds=3000.0))
+    yield "a long report to run", lambda: _is(running, Status.PROCESSING)
+
+
+def _id(result: Any) -> UUID:
+    return UUID(result.id)
+
+
+def _is(job: UUID, status: Status) -> bool:
+    return Job.objects.filter(pk=job, status=status).exists()
+
+
+def _kill_the_worker_of(job: UUID) -> None:
+    owner = Job.objects.values_list("lease_owner", flat=True).get(pk=job)
+    worker = Worker.objects.filter(pk=owner, host=socket.gethostname()).first()
+    if worker is not None:
+        os.kill(worker.pid, signal.SIGKILL)

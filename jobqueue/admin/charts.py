@@ -102,11 +102,11 @@ def spark(numbers: Sequence[int]) -> str:
 
 
 def ceiling(number: float) -> float:
-    """The round number at the top of a scale that `number` fits in: 1, 2, 4, 6 or 10 times a power of ten."""
+    """The round number at the top of a scale that `number` fits in: 1, 2, 4, 6 or 8 times a power of ten."""
     if number <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(number))
-    return next(step * power for step in (1, 2, 4, 6, 10) if number <= step * power)
+    return next(step * power for step in (1, 2, 4, 6, 8, 10) if number <= step * power)
 
 
 def times(first: datetime, last: datetime, number: int = 5) -> list[str]:

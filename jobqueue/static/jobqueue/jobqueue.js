@@ -1,6 +1,6 @@
 // The dashboard's script: live refresh, ages, copying, shortcuts. Without it all the rest works.
 "use strict";
-(() => {
+document.addEventListener("DOMContentLoaded", () => {
 const $ = (selector, within = document) => within.querySelector(selector);
 const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 const named = (name, within) => $(`[data-jq="${name}"]`, within);
@@ -219,4 +219,4 @@ opener.addEventListener("click", () => help.showModal());
 const on = $("input", help);
 on.checked = stored("jq-keys") !== "off";
 on.addEventListener("change", () => stored("jq-keys", on.checked ? "" : "off"));
-})();
+});

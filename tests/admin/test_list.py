@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from jobqueue import ids
-from jobqueue.admin import changelist, columns, confirming, filters, listing, windows
+from jobqueue.admin import changelist, columns, confirming, counting, filters, listing, windows
 from jobqueue.admin import words as words_module
 from jobqueue.admin.jobs import JobAdmin
 from jobqueue.models import Job, Queue, Tally
@@ -256,7 +256,7 @@ def test_numbers_lead_to_as_many_rows(admin_client: Client) -> None:
 
 
 def test_what_is_capped_says_so(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "CAP", 60)
+    monkeypatch.setattr(counting, "CAP", 60)
     monkeypatch.setattr(changelist, "CAP", 60)
     monkeypatch.setattr(words_module, "CAP", 60)
     many(61)

@@ -206,14 +206,18 @@ class Listing:
     ) -> Page:
         """Some of them, with the columns that `rows` chooses; a cursor that is none of this listing's is taken
         for the beginning."""
-        return paging.page(
+        start, stop = paging.read(self.order, after), paging.read(self.order, before)
+        found = paging.page(
             rows(self.matching) if rows else self.matching,
             self.order,
             size,
             end=self.end,
-            after=paging.read(self.order, after),
-            before=paging.read(self.order, before),
+            after=start,
+            before=stop,
         )
+        if start is None and stop is None and not found.has_older:
+            self.__dict__["_count"] = len(found.rows)  # counted by having been read
+        return found
 
     def count(self) -> int:
         """How many match, or CAP + 1 if there are more than CAP."""
@@ -221,12 +225,9 @@ class Listing:
 
     @cached_property
     def _count(self) -> int:
-        return counting.ask([self._own_number], self.jobs.db)[0] or 0
-
-    @property
-    def _own_number(self) -> counting.Number:
         stretches = paging.parts(self.order, self.end)
-        return counting.of_all([self.matching.filter(each.condition) for each in stretches])
+        number = counting.of_all([self.matching.filter(each.condition) for each in stretches])
+        return counting.ask([number], self.jobs.db)[0] or 0
 
     @property
     def _number(self) -> counting.Number:
@@ -243,10 +244,10 @@ class Listing:
         """How many jobs match in each state, as `count` counts them; None where a search would go through too
         many rows for a number that nobody asked for."""
         others = {key: self.in_state(key) for key in states.STATES if key != self.state}
-        asked = [self._own_number, *(each._number for each in others.values())]
-        own, *numbers = counting.ask(asked, self.jobs.db)
-        self.__dict__["_count"] = own or 0
-        found = dict(zip(others, numbers, strict=True)) | ({self.state: own} if self.state else {})
+        numbers = counting.ask([each._number for each in others.values()], self.jobs.db)
+        found = dict(zip(others, numbers, strict=True))
+        if self.state:
+            found[self.state] = self.count()
         return {key: found[key] for key in states.STATES}
 
     def newer(self, first: str | None) -> int:

@@ -59,6 +59,12 @@ class JobAdmin(DashboardAdmin):
         """One job in full."""
         return detail.show(self, request, object_id)
 
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """What people did to it stands in the audit log."""
+        return detail.audit(self, request, object_id)
+
     def has_requeue_permission(self, request: HttpRequest, obj: Job | None = None) -> bool:
         """Whether jobs may be queued once more."""
         return self.may(request, "requeue", obj)

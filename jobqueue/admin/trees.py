@@ -25,7 +25,7 @@ LINE = 160
 
 #: Characters that turn the direction of what follows, or that nobody sees.
 _UNSEEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]"
 )
 
 

@@ -86,7 +86,8 @@ def progress(job: Job, text: str | None, now: datetime) -> Progress | None:
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict) or not _is_number(said.get("done")):
-        return Progress(raw=trees.plain("".join(hiding.hide_in_json(text))[:300]))
+        text = hiding.hide_in_text("".join(hiding.hide_in_json(text)))
+        return Progress(raw=trees.plain(text[:300]))
     done, total = said["done"], said.get("total")
     message = trees.plain(hiding.hide_in_text(str(said.get("message") or "")[:2_000]))
     found = Progress(done=_amount(done), message=message)

@@ -47,7 +47,8 @@ class Payload:
 
 
 def read(job: QuerySet[Job], names: list[str], addresses: dict[str, str]) -> list[Payload]:
-    """What the columns hold; arguments that are empty are left out. `job` is the queryset of the one row; large ones are not loaded."""
+    """What the columns hold; empty arguments are left out, and what is large is not loaded. `job` is
+    the queryset of the one row."""
     columns = {name: COLUMNS[name][0] for name in names}
     parts: dict[str, Any] = {
         f"text_{name}": Beginning(column, LIMIT + 1) for name, column in columns.items()

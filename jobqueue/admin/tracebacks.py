@@ -18,7 +18,7 @@ _FRAME = re.compile(r'\s*File "(?P<path>[^"]*)", line \d+(?:, in .*)?$')
 _LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<frozen ")
 _CLASS = re.compile(r"([A-Za-z_][\w.]*)(?::.*)?$")
 #: What groups of exceptions draw in front of their lines.
-_MARGIN = re.compile(r"^(?:\s*[|+][-+\d ]*)+")
+_MARGIN = re.compile(r"^ *[|+] ?")
 
 
 def draw(parts: tuple[str, ...], size: int, *, see: bool) -> SafeString:
@@ -44,7 +44,7 @@ def frames(text: str) -> str:
     inside = False
     for line in text.splitlines():
         bare = _MARGIN.sub("", line)
-        if bare.lstrip().startswith("Traceback (most recent call last)"):
+        if bare.rstrip().endswith("Traceback (most recent call last):"):
             kept += ["", bare.strip()] if kept else [bare.strip()]
             inside = True
         elif not inside:

@@ -5,7 +5,7 @@ Whatever stands in the column is no error here, on SQLite not even text that is 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import BigIntegerField, Func, TextField
 
@@ -20,31 +20,36 @@ class Excerpt(Func):
         return [_text]
 
 
+class Start(NamedTuple):
+    """The beginning of a column's JSON, and how many bytes all of it is as text."""
+
+    text: str
+    size: int
+
+
 class Beginning(Excerpt):
-    """The first `limit` characters of a column's JSON."""
+    """The first `limit` characters of a column's JSON as a `Start`; None for NULL."""
 
     def __init__(self, column: str, limit: int) -> None:
         super().__init__(column, limit=int(limit))
 
-    template = "left((%(expressions)s)::text, %(limit)d)"
+    # The inner query makes text of the column once, however large it is.
+    template = (
+        "(SELECT octet_length(whole)::text || ' ' || left(whole, %(limit)d)"
+        " FROM (SELECT (%(expressions)s)::text AS whole OFFSET 0) AS once)"
+    )
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
         """SQLite keeps JSON as text."""
-        template = "CAST(substr(%(expressions)s, 1, %(limit)d) AS BLOB)"
+        template = (
+            "CAST(length(CAST(%(expressions)s AS BLOB)) || ' '"
+            " || substr(%(expressions)s, 1, %(limit)d) AS BLOB)"
+        )
         return self.as_sql(compiler, connection, template=template, **context)
 
-
-class Size(Func):
-    """How many bytes a column's JSON is as text."""
-
-    output_field = BigIntegerField()
-
-    template = "octet_length((%(expressions)s)::text)"
-
-    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        """SQLite keeps JSON as text."""
-        template = "length(CAST(%(expressions)s AS BLOB))"
-        return self.as_sql(compiler, connection, template=template, **context)
+    def get_db_converters(self, connection: Any) -> list[Any]:
+        """Bytes become text, text becomes a `Start`."""
+        return [_text, _start]
 
 
 class Kept(Excerpt):
@@ -91,3 +96,10 @@ class KeptSize(Func):
 
 def _text(value: Any, expression: Any, connection: Any) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _start(value: str | None, expression: Any, connection: Any) -> Start | None:
+    if value is None:
+        return None
+    size, _space, text = value.partition(" ")
+    return Start(text, int(size))

@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from jobqueue import clock, lines, timeline, values
 from jobqueue.admin import facts, history, payloads, related, trees
 from jobqueue.admin.base import DashboardAdmin, TooSlow, in_time
-from jobqueue.excerpts import Beginning
+from jobqueue.excerpts import Beginning, Start
 from jobqueue.models import AuditEntry, Job, Status, Worker
 
 #: Columns that may hold megabytes.
@@ -46,6 +46,7 @@ def show(page: DashboardAdmin, request: HttpRequest, object_id: str) -> HttpResp
     try:
         with in_time(page.using):
             found = _find(page, request, object_id)
+            worker = _owner(page, found[0]) if found else None
     except TooSlow:
         return page.draw(request, "job_detail.html", _("Job %s") % object_id, slow=True)
     if found is None:
@@ -55,7 +56,7 @@ def show(page: DashboardAdmin, request: HttpRequest, object_id: str) -> HttpResp
         return redirect
     job, rows = found
     title = _("Job %(id)s – %(task)s") % {"id": job.pk, "task": trees.plain(job.task_path)}
-    context = _Context(page, request, job, rows)
+    context = _Context(page, request, job, rows, worker)
     return page.draw(request, "job_detail.html", title, **context.whole())
 
 
@@ -123,13 +124,20 @@ def _find(
     except ValueError:
         return None
     rows = page.get_queryset(request).filter(pk=key)
-    parts: dict[str, Any] = {"progress_text": Beginning("progress", 10_000)}
+    parts: dict[str, Any] = {"said": Beginning("progress", 10_000)}
     job = rows.defer(*HEAVY).annotate(**parts).first()
     if job is None:
         return None
     if not page.may(request, "view_job", job):
         raise PermissionDenied
     return job, rows
+
+
+def _owner(page: DashboardAdmin, job: Job) -> Worker | None:
+    """The worker that holds the job, if it has a row."""
+    if job.lease_owner is None:
+        return None
+    return Worker.objects.using(page.using).filter(pk=job.lease_owner).first()
 
 
 def _find_or_404(
@@ -143,32 +151,35 @@ def _find_or_404(
 
 
 class _Context:
-    """What the templates of the page are drawn with; every panel has its own time."""
+    """What the templates of the page are drawn with. The log and the values have their own time each."""
 
     def __init__(
-        self, page: DashboardAdmin, request: HttpRequest, job: Job, rows: QuerySet[Job]
+        self,
+        page: DashboardAdmin,
+        request: HttpRequest,
+        job: Job,
+        rows: QuerySet[Job],
+        worker: Worker | None = None,
     ) -> None:
         self.page, self.request, self.job, self.rows = page, request, job, rows
+        self.worker = worker
         self.now: datetime = clock.now(page.using)
         self.see = page.may(request, "view_args", job)
         self.state = facts.state_key(job, self.now)
 
     def whole(self) -> dict[str, Any]:
         """All of the page."""
-        panels: list[Callable[[], dict[str, Any]]] = [self._worker, self._payloads]
-        context = self.parts(PARTS)
-        for panel in panels:
-            context |= self._in_time(panel)
-        return context
+        context = self.parts((*PARTS, "related")) | self._facts()
+        return context | self._in_time(self._payloads)
 
     def parts(self, wanted: tuple[str, ...]) -> dict[str, Any]:
-        """Those parts that change."""
+        """Those parts of it."""
         context: dict[str, Any] = {"job": self.job, "now": self.now, "see": self.see}
         context["over"] = facts.is_over(self.job)
         context["live_url"] = self.page.url("live", self.job.pk)
         if "head" in wanted:
             context |= self._head()
-        if "attempts" in wanted or "timeline" in wanted:
+        if wanted != ("head",):
             context |= self._in_time(partial(self._history, wanted))
         return context
 
@@ -181,26 +192,27 @@ class _Context:
 
     def _head(self) -> dict[str, Any]:
         page, job = self.page, self.job
-        text: str | None = job.progress_text  # type: ignore[attr-defined]
+        said: Start | None = job.said  # type: ignore[attr-defined]
         return {
             "buttons": facts.buttons(page, self.request, job),
             "error": facts.last_error(job, self.state, self.now),
-            "progress": facts.progress(job, text, self.now),
+            "progress": facts.progress(job, said and said.text, self.now),
             "queue_url": facts.list_of(page, queue=job.queue_name),
             "task_url": facts.list_of(page, task=job.task_path),
             "task": trees.plain(job.task_path),
             "queue": trees.plain(job.queue_name),
         }
 
-    def _worker(self) -> dict[str, Any]:
-        job = self.job
-        workers = Worker.objects.using(self.page.using)
-        worker = workers.filter(pk=job.lease_owner).first() if job.lease_owner else None
-        found = facts.facts(self.page, self.request, job, worker, self.now)
+    def _facts(self) -> dict[str, Any]:
+        page, request, job = self.page, self.request, self.job
+        return {
+            "facts": facts.facts(page, request, job, self.worker, self.now),
+            "audit_url": related.audit_link(page, request, job),
+        }
+
+    def _related(self) -> dict[str, Any]:
         jobs = self.page.get_queryset(self.request)
-        siblings = related.last_of_task(self.page, jobs, job, self.now)
-        audit_url = related.audit_link(self.page, self.request, job)
-        return {"facts": found, "siblings": siblings, "audit_url": audit_url}
+        return {"siblings": related.last_of_task(self.page, jobs, self.job, self.now)}
 
     def _history(self, wanted: tuple[str, ...]) -> dict[str, Any]:
         below = _whole_number(self.request.GET.get("attempts_below"))
@@ -216,6 +228,8 @@ class _Context:
             found["older_lines"] = part.older
             found["lines"] = history.lines(part.moments, see=self.see, address=self._address)
             found["requeues"] = history.requeues(part.moments)
+        if "related" in wanted:
+            found |= self._related()
         return found
 
     def _payloads(self) -> dict[str, Any]:

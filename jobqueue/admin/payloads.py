@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from jobqueue.admin import hiding, trees
-from jobqueue.excerpts import Beginning, Size
+from jobqueue.excerpts import Beginning, Start
 from jobqueue.models import Job
 
 #: The columns, by the names that they have in addresses.
@@ -49,42 +49,36 @@ class Payload:
 def read(job: QuerySet[Job], names: list[str], addresses: dict[str, str]) -> list[Payload]:
     """What the columns hold; empty arguments are left out, and what is large is not loaded. `job` is
     the queryset of the one row."""
-    columns = {name: COLUMNS[name][0] for name in names}
     parts: dict[str, Any] = {
-        f"text_{name}": Beginning(column, LIMIT + 1) for name, column in columns.items()
+        f"start_{name}": Beginning(COLUMNS[name][0], LIMIT + 1) for name in names
     }
     row = job.annotate(**parts).values(*parts).first() or {}
-    texts = {name: row.get(f"text_{name}") for name in names}
-    large: dict[str, Any] = {
-        f"size_{name}": Size(columns[name])
-        for name, text in texts.items()
-        if len(text or "") > LIMIT
-    }
-    sizes = job.annotate(**large).values(*large).first() or {} if large else {}
+    starts: list[tuple[str, Start | None]] = [(name, row.get(f"start_{name}")) for name in names]
     return [
-        _payload(name, text, sizes.get(f"size_{name}"), addresses[name])
-        for name, text in texts.items()
-        if name == "result" or text not in ("[]", "{}")
+        _payload(name, start, addresses[name])
+        for name, start in starts
+        if name == "result" or start is None or start.text not in ("[]", "{}")
     ]
 
 
-def _payload(name: str, text: str | None, size: int | None, download: str) -> Payload:
+def _payload(name: str, start: Start | None, download: str) -> Payload:
     payload = Payload(name, COLUMNS[name][1], download)
-    if size is not None:
+    text, size = start or ("null", 4)
+    if len(text) > LIMIT:
         payload.note = _("%s in all; this is the beginning.") % filesizeformat(size)
-        payload.raw = _shown(text or "")
+        payload.raw = _shown(text)
         return payload
     try:
-        value = None if text is None else trees.loads(text)
+        value = trees.loads(text)
     except ValueError:
         payload.note = _("This is not JSON.")
-        payload.raw = _shown(hiding.hide_in_text(text or ""))
+        payload.raw = _shown(hiding.hide_in_text(text))
     except RecursionError:
         payload.note = _("This is nested too deeply to be shown as a tree.")
-        payload.raw = _shown(text or "")
+        payload.raw = _shown(text)
     else:
         payload.tree = trees.tree(value, see=True, download=download)
-        copy = "".join(hiding.hide_in_json(text or "null"))
+        copy = "".join(hiding.hide_in_json(text))
         # The page holds it beside the tree, so not every size will do.
         payload.copy = copy if len(copy) <= LIMIT // 2 else ""
     return payload
@@ -101,7 +95,8 @@ def whole(job: QuerySet[Job], name: str) -> str | None:
     """All of a column as it was stored; None for NULL."""
     parts: dict[str, Any] = {"whole": Beginning(COLUMNS[name][0], WHOLE)}
     row = job.annotate(**parts).values(*parts).first() or {}
-    return row.get("whole")
+    start: Start | None = row.get("whole")
+    return start and start.text
 
 
 def as_download(text: str, filename: str) -> StreamingHttpResponse:

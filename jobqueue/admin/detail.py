@@ -80,7 +80,6 @@ def download(
     page: DashboardAdmin, request: HttpRequest, job_id: uuid.UUID, name: str
 ) -> HttpResponseBase:
     """Arguments or result, whole."""
-    page.demand(request, "view_args")
     job, rows = _find_or_404(page, request, job_id)
     page.demand(request, "view_args", job)
     if name not in payloads.COLUMNS:
@@ -93,7 +92,6 @@ def kept(
     page: DashboardAdmin, request: HttpRequest, job_id: uuid.UUID, line: int, key: str
 ) -> HttpResponseBase:
     """A traceback, or the result of an earlier run, as a line of the job's log keeps it."""
-    page.demand(request, "view_args")
     job, _rows = _find_or_404(page, request, job_id)
     page.demand(request, "view_args", job)
     found = lines.lines_of(job).filter(pk=line).first() if key in lines.LARGE else None
@@ -170,6 +168,7 @@ class _Context:
     def whole(self) -> dict[str, Any]:
         """All of the page."""
         context = self.parts((*PARTS, "related")) | self._facts()
+        context["downloads"] = self._downloads()  # there even if the values do not come in time
         return context | self._in_time(self._payloads)
 
     def parts(self, wanted: tuple[str, ...]) -> dict[str, Any]:
@@ -232,13 +231,15 @@ class _Context:
             found |= self._related()
         return found
 
-    def _payloads(self) -> dict[str, Any]:
+    def _downloads(self) -> dict[str, str]:
         if not self.see:
-            return {"payloads": []}
+            return {}
         names = ["args", "kwargs"]
         names += ["result"] if self.job.status == Status.COMPLETED else []
-        addresses = {name: self.page.url("download", self.job.pk, name) for name in names}
-        return {"payloads": payloads.read(self.rows, names, addresses)}
+        return {name: self.page.url("download", self.job.pk, name) for name in names}
+
+    def _payloads(self) -> dict[str, Any]:
+        return {"payloads": payloads.read(self.rows, self._downloads()) if self.see else []}
 
     def _address(self, line: int, key: str) -> str:
         return self.page.url("line", self.job.pk, line, key)

@@ -46,17 +46,17 @@ class Payload:
     copy: str = ""
 
 
-def read(job: QuerySet[Job], names: list[str], addresses: dict[str, str]) -> list[Payload]:
+def read(job: QuerySet[Job], downloads: dict[str, str]) -> list[Payload]:
     """What the columns hold; empty arguments are left out, and what is large is not loaded. `job` is
     the queryset of the one row."""
     parts: dict[str, Any] = {
-        f"start_{name}": Beginning(COLUMNS[name][0], LIMIT + 1) for name in names
+        f"start_{name}": Beginning(COLUMNS[name][0], LIMIT + 1) for name in downloads
     }
     row = job.annotate(**parts).values(*parts).first() or {}
-    starts: list[tuple[str, Start | None]] = [(name, row.get(f"start_{name}")) for name in names]
+    starts: dict[str, Start | None] = {name: row.get(f"start_{name}") for name in downloads}
     return [
-        _payload(name, start, addresses[name])
-        for name, start in starts
+        _payload(name, start, downloads[name])
+        for name, start in starts.items()
         if name == "result" or start is None or start.text not in ("[]", "{}")
     ]
 

@@ -64,7 +64,7 @@ def _is(job: UUID, status: Status) -> bool:
 
 
 def _kill_the_worker_of(job: UUID) -> None:
-    owner = Job.objects.values_list("lease_owner", flat=True).get(pk=job)
-    worker = Worker.objects.filter(pk=owner, host=socket.gethostname()).first()
+    owner = Job.objects.get(pk=job).lease_owner
+    worker = Worker.objects.filter(host=socket.gethostname(), pk=owner).first() if owner else None
     if worker is not None:
         os.kill(worker.pid, signal.SIGKILL)

@@ -28,6 +28,12 @@ RETENTION: Final[Mapping[str, float | None]] = {
     "failed": 90 * DAY,
 }
 
+#: The names of settings that Django hides, and a few more that jobs carry.
+REDACT: Final = (
+    *("API", "TOKEN", "KEY", "SECRET", "PASS", "SIGNATURE"),
+    *("AUTH", "COOKIE", "SESSION", "CREDENTIAL"),
+)
+
 
 def _number(default: Any, low: float, high: float, *, none: bool = False) -> Any:
     """A field whose value is a number from `low` to `high`, or None where `none` gives it a sense.
@@ -93,6 +99,11 @@ class Options:
     retention: Mapping[str, float | None] = field(default_factory=lambda: dict(RETENTION))
     """Seconds for which ended jobs are kept, for each final status (`completed`, `cancelled`,
     `failed`); None keeps them for ever. A status that is not named keeps its default."""
+
+    redact: tuple[str, ...] = REDACT
+    """Words (a list of texts). Where one is part of a key, in upper or lower case, the admin hides
+    the value from everybody: in arguments and results at every depth, in downloads, errors and
+    tracebacks. They take the place of the default; "AUTH" is not found in "author"."""
 
 
 class Problem(NamedTuple):
@@ -225,6 +236,11 @@ def _read(tasks: Mapping[str, Any], name: str) -> tuple[Options, list[Problem]]:
         elif each.name == "retention":
             values["retention"], more = _read_retention(value, place)
             found += more
+        elif each.name == "redact":
+            if problem := _words_problem(value, place):
+                found.append(problem)
+            else:
+                values["redact"] = tuple(value)
         elif problem := _number_problem(value, place, each.metadata):
             found.append(problem)
         elif value is not None:
@@ -264,6 +280,21 @@ def _read_retention(value: Any, where: str) -> tuple[dict[str, float | None], li
         else:
             kept[status] = None if seconds is None else float(seconds)
     return kept, found
+
+
+def _words_problem(value: Any, where: str) -> Problem | None:
+    if not isinstance(value, list | tuple):
+        return _wrong_type("jobqueue.E003", where, "a list of words", value)
+    for word in value:
+        if not isinstance(word, str):
+            return _wrong_type("jobqueue.E003", where, "a list of words", word)
+        if not word.strip():
+            return Problem(
+                "jobqueue.E004",
+                f"{where} has an empty word, which is part of every key.",
+                "Take it out; to hide nothing, give an empty list.",
+            )
+    return None
 
 
 def _number_problem(value: Any, where: str, bounds: Mapping[str, Any]) -> Problem | None:

@@ -7,24 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
-
-from jobqueue import conf
+from jobqueue.lines import ERRORS, as_time, filled, kept, lines_of, small
 from jobqueue.models import Job, JobLog, Status
 from jobqueue.values import as_mapping
 
 #: Of a longer log people are shown the newest lines.
 NEWEST = 200
-
-#: The events that end a job's last attempt when it fails.
-ERRORS = frozenset(
-    {
-        JobLog.Event.ERRORED,
-        JobLog.Event.TIMED_OUT,
-        JobLog.Event.LOST,
-        JobLog.Event.NOT_FOUND,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +32,9 @@ class Moment:
     worker: str = ""
     actor: str = ""
     data: dict[str, Any] = field(default_factory=dict)
+    #: The line of the log that tells of it, if it is one, and what of `lines.LARGE` is kept there.
+    line: int | None = None
+    kept: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -68,7 +59,7 @@ def timeline(job: Job, newest: int | None = NEWEST) -> list[Moment]:
     Of attempts that ended in `completed` or left no line the log knows nothing: the row tells of
     the first start and of the latest attempt, and a requeue of the one before it.
     """
-    found = list(_lines(job).order_by("-pk")[: None if newest is None else newest + 1])
+    found = list(lines_of(job).order_by("-pk")[: None if newest is None else newest + 1])
     lines = list(reversed(found))
     for line in lines:
         line.data = as_mapping(line.data)
@@ -84,15 +75,46 @@ def timeline(job: Job, newest: int | None = NEWEST) -> list[Moment]:
     return [*moments, *_ahead(job)]
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a timeline. Lines older than `older` follow on the next one."""
+
+    moments: list[Moment]
+    older: int | None
+
+
+def stretch(job: Job, before: int | None = None, size: int = 100) -> Stretch:
+    """The newest `size` lines of the log, or those before a line, with what the row tells of that time.
+
+    What may be large in a line is not read: `Moment.kept` says where it is.
+    """
+    chosen = small(lines_of(job) if before is None else lines_of(job).filter(pk__lt=before))
+    found = [filled(line) for line in chosen.order_by("-pk")[: size + 1]]
+    more = len(found) > size
+    since = found[-1].created_at if more else None
+    lines = found[size - 1 :: -1] if more else found[::-1]
+    moments = [] if more else [Moment(job.enqueued_at, "enqueued")]
+    moments += [
+        start
+        for start in _starts(job, lines)
+        if (since is None or start.at >= since)
+        and (before is None or (bool(lines) and start.at < lines[-1].created_at))
+    ]
+    for line in lines:
+        moments += _of_line(line)
+    if before is None:
+        moments += _end(job, lines)
+    moments.sort(key=lambda moment: moment.at)
+    if before is None:
+        moments += _ahead(job)
+    return Stretch(moments, lines[0].pk if more else None)
+
+
 def last_traceback(job: Job) -> str:
     """The traceback of the job's latest error that had one, or nothing."""
-    lines = _lines(job).filter(data__has_key="traceback").order_by("-pk")
+    lines = lines_of(job).filter(data__has_key="traceback").order_by("-pk")
     data = lines.values_list("data", flat=True).first()
     return str(as_mapping(data).get("traceback", "")) if data else ""
-
-
-def _lines(job: Job) -> QuerySet[JobLog]:
-    return JobLog.objects.using(conf.options().database).filter(job=job.pk)
 
 
 def _starts(job: Job, lines: Iterable[JobLog]) -> Iterator[Moment]:
@@ -102,8 +124,8 @@ def _starts(job: Job, lines: Iterable[JobLog]) -> Iterator[Moment]:
     if job.started_at is not None:
         begun[1] = job.started_at
     for line in lines:
-        at = _time(line.data.get("attempted_at"))
-        if line.event == JobLog.Event.REQUEUED and at is not None:
+        at = as_time(line.data.get("attempted_at"))
+        if at is not None:
             begun[line.attempt] = at
             workers.setdefault(line.attempt, str(line.data.get("worker", "")))
     if job.attempted_at is not None:
@@ -115,7 +137,7 @@ def _starts(job: Job, lines: Iterable[JobLog]) -> Iterator[Moment]:
 
 def _of_line(line: JobLog) -> Iterator[Moment]:
     # A completed attempt leaves no line of its own; a requeue after it keeps what the row said.
-    ended = _time(line.data.get("finished_at"))
+    ended = as_time(line.data.get("finished_at"))
     if line.event == JobLog.Event.REQUEUED and line.data.get("from") == Status.COMPLETED and ended:
         worker = str(line.data.get("worker", ""))
         yield Moment(ended, "completed", attempt=line.attempt, worker=worker)
@@ -128,6 +150,8 @@ def _of_line(line: JobLog) -> Iterator[Moment]:
         line.worker,
         line.actor_name,
         line.data,
+        line.pk,
+        kept(line),
     )
 
 
@@ -150,10 +174,3 @@ def _ahead(job: Job) -> Iterator[Moment]:
         yield Moment(job.run_after, "waiting", "for a worker")
     elif job.status == Status.SCHEDULED:
         yield Moment(job.run_after, "due", f"attempt {job.attempt + 1} may start")
-
-
-def _time(text: object) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        return None

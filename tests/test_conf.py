@@ -47,6 +47,7 @@ def test_every_option_can_be_given() -> None:
         "kill_after": 0,
         "max_payload": 10,
         "retention": {"completed": 0, "cancelled": None, "failed": 10},
+        "redact": ("ssn", "iban"),
     }
     assert set(given) == {each.name for each in fields(Options)}
     with override_settings(TASKS=tasks(**given)):
@@ -188,6 +189,27 @@ def test_a_database_is_named(value: Any) -> None:
 def test_a_database_that_does_not_exist_is_not_replaced_by_another() -> None:
     with override_settings(TASKS=tasks(database="typo")):
         assert conf.options().database == "typo"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("password", "jobqueue.E003"),
+        (None, "jobqueue.E003"),
+        ([7], "jobqueue.E003"),
+        (["ssn", " "], "jobqueue.E004"),
+    ],
+)
+def test_words_to_hide_are_a_list_of_words(words: Any, code: str) -> None:
+    with override_settings(TASKS=tasks(redact=words)):
+        assert conf.options() == Options()
+        assert codes() == [code]
+
+
+def test_no_words_hide_nothing() -> None:
+    with override_settings(TASKS=tasks(redact=[])):
+        assert conf.options().redact == ()
+        assert codes() == []
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.test import override_settings
 
 from jobqueue import backoff, checks, clock, comparing, conf, dispatch, ids, lifecycle
+from jobqueue.admin import hiding
 from jobqueue.attempts import Pair
 from jobqueue.child import Child
 from jobqueue.models import Job
@@ -163,6 +164,13 @@ def retention() -> None:
         assert lifecycle.prune().total == 1
 
 
+def redact() -> None:
+    with given(redact=["order"]):
+        assert hiding.hide({"order": 7, "password": 8}) == {"order": hiding.HIDDEN, "password": 8}
+    with given():
+        assert hiding.hide({"order": 7, "password": 8}) == {"order": 7, "password": hiding.HIDDEN}
+
+
 SHOWN: dict[str, Callable[[], None]] = {
     show.__name__: show
     for show in (
@@ -180,6 +188,7 @@ SHOWN: dict[str, Callable[[], None]] = {
         kill_after,
         max_payload,
         retention,
+        redact,
     )
 }
 

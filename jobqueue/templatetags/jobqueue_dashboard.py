@@ -11,7 +11,7 @@ from django.template import Context
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from jobqueue.admin import states, words
+from jobqueue.admin import states, trees, words
 from jobqueue.admin.base import DashboardAdmin
 from jobqueue.models import Job
 
@@ -89,3 +89,21 @@ def capped(number: int) -> str:
 def grouped(number: int) -> str:
     """A whole number with its thousands set apart."""
     return words.grouped(number)
+
+
+@register.filter
+def plain(text: str) -> str:
+    """A text in which nothing is invisible or turns the direction of the page."""
+    return trees.plain(text)
+
+
+@register.filter
+def unlocalized(number: int) -> str:
+    """A whole number for an address."""
+    return str(number)
+
+
+@register.simple_tag
+def not_allowed() -> SafeString:
+    """What stands in the place of values for those who may not see them."""
+    return trees.not_allowed()

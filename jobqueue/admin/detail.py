@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern
@@ -20,7 +20,7 @@ from jobqueue import clock, lines, timeline, values
 from jobqueue.admin import facts, history, payloads, related, trees
 from jobqueue.admin.base import DashboardAdmin, TooSlow, in_time
 from jobqueue.excerpts import Beginning, Start
-from jobqueue.models import AuditEntry, Job, Status, Worker
+from jobqueue.models import Job, Status, Worker
 
 #: Columns that may hold megabytes.
 HEAVY = ("args", "kwargs", "return_value", "progress")

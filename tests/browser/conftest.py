@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser(django_db_setup: None) -> Iterator[Any]:
     """The system's Chromium, headless; where there is none the test is skipped."""
     path = chromium_path()
     if path is None:

@@ -77,7 +77,7 @@ def _within(number: int, part: float) -> float:
     if number >= len(BOUNDS):
         return BOUNDS[-1]
     low, high = BOUNDS[number - 1], BOUNDS[number]
-    return low * (high / low) ** max(part, 0.0)
+    return low * math.pow(high / low, max(part, 0.0))
 
 
 class _Ended:

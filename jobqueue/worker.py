@@ -489,9 +489,8 @@ class Worker:
     def _prune(self) -> None:
         pruned = lifecycle.prune(after=self._prune_after)
         self._prune_after = pruned.after
-        tallies.prune()
-        sweeps.prune()
-        more = pruned.after is not None
+        full = tallies.prune() == tallies.BATCH, sweeps.prune() == sweeps.PRUNED
+        more = pruned.after is not None or any(full)
         self._next_prune = time.monotonic() + (conf.options().tick if more else PRUNE_EVERY)
 
     def _sweep(self) -> list[Finding]:

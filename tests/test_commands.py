@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,9 +25,9 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 from django.db.models.signals import post_delete
 
-from jobqueue import ids, lifecycle, reconcile
+from jobqueue import ids, lifecycle, reconcile, tallies
 from jobqueue.management import stats
-from jobqueue.models import Job, JobLog, Queue, Status, Worker
+from jobqueue.models import Job, JobLog, Queue, Status, Sweep, Tally, Worker
 from tests.app.models import Note
 from tests.factories import JobFactory, JobLogFactory, QueueFactory, WorkerFactory, ago, now
 
@@ -211,6 +211,10 @@ def test_reconcile_repairs_every_kind(one_of_each_kind: dict[str, Any]) -> None:
     assert statuses == ["scheduled", "cancelled", "queued"]
     assert Worker.objects.get().state == Worker.State.GONE
     assert "Nothing to repair." in run("reconcile").out
+    eventful, plain = Sweep.objects.order_by("-eventful")
+    assert (eventful.eventful, plain.eventful) == (True, False)
+    assert eventful.repaired == dict.fromkeys(one_of_each_kind, 1)
+    assert eventful.actor_name == plain.actor_name != ""
 
 
 @shows("reconcile --dry-run")
@@ -667,8 +671,8 @@ def test_words_that_make_no_sense(words: list[str]) -> None:
 
 @pytest.fixture
 def busy_site(db: None) -> Worker:
-    worker = WorkerFactory(slots=8, queues=["mail"])
-    silent = WorkerFactory(slots=4, heartbeat_at=ago(300))
+    worker = WorkerFactory(slots=8, queues=["mail"], memory=50_000_000)
+    silent = WorkerFactory(slots=4, heartbeat_at=ago(300), asked="stop", asked_at=ago(200))
     WorkerFactory(state=Worker.State.GONE)
     JobFactory(run_after=ago(500))
     JobFactory(run_after=ago(5))
@@ -681,6 +685,16 @@ def busy_site(db: None) -> Worker:
     JobFactory(cancelled=True)
     QueueFactory(name="empty", paused_at=now(), paused_by="ann", pause_reason="a move")
     QueueFactory(name="was paused", paused_at=ago(60), paused_until=ago(30))
+    for seconds in (60, 1_800, 5_000):
+        Tally.objects.create(
+            span=60,
+            starts_at=tallies.read("1h").bars[-1].starts_at - timedelta(seconds=seconds),
+            queue_name="default",
+            task_path="a.b",
+            completed=2,
+            retried=seconds == 60,
+            failed=1,
+        )
     return worker
 
 
@@ -702,6 +716,7 @@ def test_stats_json(busy_site: Worker) -> None:
         "paused_until": None,
         "paused_by": "",
         "pause_reason": "",
+        "last_hour": {"completed": 4, "retried": 1, "failed": 2},
     }
     assert (queues["mail"]["scheduled"], queues["mail"]["processing"]) == (3, 2)
     assert queues["mail"]["oldest_wait"] is None
@@ -714,6 +729,8 @@ def test_stats_json(busy_site: Worker) -> None:
     assert workers[str(busy_site.pk)]["busy"] == 3
     assert workers[str(busy_site.pk)]["queues"] == ["mail"]
     assert sorted(each["silent"] for each in workers.values()) == [False, True]
+    assert sorted(each["asked"] for each in workers.values()) == ["", "stop"]
+    assert sorted(each["memory"] or 0 for each in workers.values()) == [0, 50_000_000]
 
 
 def test_stats_for_people(busy_site: Worker) -> None:
@@ -721,7 +738,8 @@ def test_stats_for_people(busy_site: Worker) -> None:
     assert re.search(r"^default +2 +0 +1 +1 +0 +8m$", ran.out, re.MULTILINE)
     assert re.search(r"^empty +0 +0 +0 +0 +0 +yes$", ran.out, re.MULTILINE)
     assert re.search(r"^host:\S+ +running +3 +8 +0s ago +mail$", ran.out, re.MULTILINE)
-    assert re.search(r"5m ago, silent +all$", ran.out, re.MULTILINE)
+    assert re.search(r"running, asked to stop .*5m ago, silent +all$", ran.out, re.MULTILINE)
+    assert "In the last hour: 4 completed, 1 retried, 2 failed" in ran.out
     assert "2 workers, 4 of 12 slots busy" in ran.out
     assert max(map(len, ran.out.splitlines())) <= 120
 

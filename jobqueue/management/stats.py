@@ -8,12 +8,15 @@ from typing import Any
 
 from django.db.models import Count, Min
 
-from jobqueue import clock, conf
+from jobqueue import clock, conf, tallies
 from jobqueue.management.terminal import clock_time, counted, cut, duration, table
 from jobqueue.models import Job, Queue, Status, Worker, worker_name
 
 #: Characters of a queue's name in the table.
 NAME = 24
+
+#: How attempts end, as charts count them.
+ENDINGS = ("completed", "retried", "failed")
 
 QUEUES = ("QUEUE", "QUEUED", "SCHEDULED", "RUNNING", "STOPPING", "FAILED", "OLDEST", "PAUSED")
 WORKERS = ("WORKER", "STATE", "BUSY", "SLOTS", "HEARTBEAT", "QUEUES")
@@ -21,7 +24,8 @@ WORKERS = ("WORKER", "STATE", "BUSY", "SLOTS", "HEARTBEAT", "QUEUES")
 
 @dataclass(slots=True)
 class QueueStats:
-    """One queue. `oldest_wait` is in seconds: how long the longest queued job could have run."""
+    """One queue. `oldest_wait` is in seconds: how long the longest queued job could have run.
+    `last_hour` says how attempts ended in it: completed, retried, failed."""
 
     queue: str
     queued: int = 0
@@ -34,11 +38,13 @@ class QueueStats:
     paused_until: datetime | None = None
     paused_by: str = ""
     pause_reason: str = ""
+    last_hour: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ENDINGS, 0))
 
 
 @dataclass(slots=True)
 class WorkerStats:
-    """One worker process not marked as gone. `silent`: no heartbeat for a whole lease."""
+    """One worker process not marked as gone. `silent`: no heartbeat for a whole lease. `asked` is
+    what staff want of it; `memory` is in bytes."""
 
     id: str
     name: str
@@ -48,6 +54,8 @@ class WorkerStats:
     busy: int
     heartbeat_age: float
     silent: bool
+    asked: str
+    memory: int | None
 
 
 @dataclass(slots=True)
@@ -72,6 +80,9 @@ class Stats:
         if self.queues:
             rows = [_queue_row(queue) for queue in self.queues]
             lines.append(table(QUEUES, rows, right=QUEUES[1:-1]))
+            ended = {name: sum(each.last_hour[name] for each in self.queues) for name in ENDINGS}
+            said = ", ".join(f"{number:,} {name}" for name, number in ended.items())
+            lines.append(f"In the last hour: {said}")
         else:
             lines.append("No queues yet: no job waits or runs, and none has failed.")
         lines.append("")
@@ -123,6 +134,10 @@ def gather() -> Stats:
             stats.paused, stats.paused_until = True, row.paused_until
             stats.paused_by, stats.pause_reason = row.paused_by, row.pause_reason
         queue(row.name)
+    for name, bars in tallies.by_queue("1h").items():
+        if name in queues:
+            ended = {each: sum(getattr(bar, each) for bar in bars) for each in ENDINGS}
+            queues[name].last_hour = ended
     return Stats(now, [queues[name] for name in sorted(queues)], _workers(using, now, busy))
 
 
@@ -139,6 +154,8 @@ def _workers(using: str, now: datetime, busy: dict[Any, int]) -> list[WorkerStat
             busy=busy.get(worker.pk, 0),
             heartbeat_age=round((now - worker.heartbeat_at).total_seconds(), 3),
             silent=now - worker.heartbeat_at > lease,
+            asked=worker.asked,
+            memory=worker.memory,
         )
         for worker in living.order_by("host", "started_at", "pk")
     ]
@@ -153,7 +170,13 @@ def _queue_row(stats: QueueStats) -> list[object]:
     return [cut(stats.queue, NAME), *counts, wait, paused]
 
 
+_ASKED: dict[str, str] = {Worker.Order.QUIET: "be quiet", Worker.Order.STOP: "stop"}
+
+
 def _worker_row(stats: WorkerStats) -> list[object]:
     heartbeat = f"{duration(stats.heartbeat_age)} ago" + (", silent" if stats.silent else "")
     queues = cut(", ".join(stats.queues), NAME) if stats.queues else "all"
-    return [cut(stats.name, 36), stats.state, stats.busy, stats.slots, heartbeat, queues]
+    state = stats.state
+    if stats.asked and state == Worker.State.RUNNING:
+        state = f"{state}, asked to {_ASKED[stats.asked]}"
+    return [cut(stats.name, 36), state, stats.busy, stats.slots, heartbeat, queues]

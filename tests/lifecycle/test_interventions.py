@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import time
 import uuid
 from datetime import timedelta
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 import jobqueue
-from jobqueue import lifecycle
+from jobqueue import conf, lifecycle
 from jobqueue.attempts import Ending
+from jobqueue.ids import uuid7
 from jobqueue.models import Job, JobLog, Status
-from tests.factories import JobFactory, now
+from jobqueue.task import attempts_of
+from tests.app.models import Note
+from tests.factories import JobFactory, JobLogFactory, now
 from tests.lifecycle.acts import (
     STATUSES,
     WORKER,
@@ -275,6 +281,181 @@ class TestMany:
 
     def test_none(self):
         assert Job.objects.none().cancel() == lifecycle.Counts()
+
+
+def batches_of(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobqueue.lifecycle.batches.BATCH", number)
+
+
+#: What can be done to many, a state in which it may, and one in which it may not.
+MANY = {
+    "cancel": (lifecycle.cancel_many, "queued", "failed"),
+    "requeue": (lifecycle.requeue_many, "failed", "queued"),
+    "run now": (lifecycle.run_now_many, "scheduled", "queued"),
+    "purge": (lifecycle.purge_many, "completed", "queued"),
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("verb", MANY)
+class TestEachOfMany:
+    def test_the_caller_has_a_say_in_each_batch(self, verb, monkeypatch):
+        change, right, wrong = MANY[verb]
+        batches_of(3, monkeypatch)
+        JobFactory.create_batch(5, **{right: True})
+        JobFactory.create_batch(2, **{wrong: True})
+        told = []
+        counts = change(Job.objects.all(), actor="Ann", reason="all", on_batch=told.append)
+        assert [(each.changed, each.total_skipped) for each in told] == [(3, 0), (2, 1), (0, 1)]
+        assert (counts.changed, counts.total_skipped, counts.left) == (5, 2, 0)
+        assert next(iter(counts.skipped)).startswith(f"it is {wrong}; only these can be ")
+
+    def test_what_it_raises_undoes_that_batch_alone(self, verb, monkeypatch):
+        change, right, _ = MANY[verb]
+        batches_of(2, monkeypatch)
+        jobs = JobFactory.create_batch(6, **{right: True})
+        before = [picture(job) for job in jobs]
+        told = []
+
+        def refuse(counts: lifecycle.Counts) -> None:
+            told.append(counts)
+            if len(told) == 2:
+                raise RuntimeError("enough")
+
+        with pytest.raises(RuntimeError, match="enough"):
+            change(Job.objects.all(), on_batch=refuse)
+        assert [picture(job) for job in jobs[2:]] == before[2:]
+        assert not Job.objects.filter(pk__in=ids(jobs[:2]), status=jobs[0].status).exists()
+        assert JobLog.objects.count() == (0 if verb == "purge" else 2)
+
+    def test_no_batch_begins_when_the_time_is_up(self, verb, monkeypatch):
+        change, right, _ = MANY[verb]
+        batches_of(2, monkeypatch)
+        JobFactory.create_batch(5, **{right: True})
+        assert change(Job.objects.all(), until=time.monotonic() - 1) == lifecycle.Counts(left=5)
+        clock = iter([0.0, 1.0, 2.0])
+        monkeypatch.setattr("jobqueue.lifecycle.batches.time.monotonic", lambda: next(clock))
+        counts = change(Job.objects.all(), until=1.5)
+        assert (counts.changed, counts.left) == (4, 1)
+
+    def test_one_that_has_gone_meanwhile_is_counted(self, verb, monkeypatch):
+        change, right, _ = MANY[verb]
+        batches_of(1, monkeypatch)
+        first, second = JobFactory.create_batch(2, **{right: True})
+        counts = change(
+            Job.objects.all(), on_batch=lambda _: Job.objects.filter(pk=second.pk).delete()
+        )
+        assert counts == lifecycle.Counts(1, {"it has been removed meanwhile": 1})
+        assert first.pk < second.pk
+
+    def test_statements_grow_with_batches_and_not_with_jobs(self, verb):
+        change, right, _ = MANY[verb]
+
+        def statements(number: int) -> int:
+            Job.objects.all().delete()
+            _make(number, right)
+            with CaptureQueriesContext(connection) as queries:
+                assert change(Job.objects.all(), actor="Ann").changed == number
+            return len(queries)
+
+        few = statements(20)
+        # SQLite takes no more than so many values in one INSERT, and Django deletes a hundred at once.
+        assert statements(490) <= few + (30 if connection.vendor == "sqlite" else 10)
+
+
+def _make(number: int, state: str) -> None:
+    one = JobFactory.build(**{state: True})
+    values = {field.attname: getattr(one, field.attname) for field in Job._meta.fields}
+    made = [Job(**values | {"id": uuid7()}) for _ in range(number)]
+    Job.objects.bulk_create(made, batch_size=500)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("verb", MANY)
+def test_ten_thousand_in_seconds(verb):
+    change, right, _ = MANY[verb]
+    _make(10_000, right)
+    began = time.monotonic()
+    assert change(Job.objects.all(), actor="Ann", reason="all of them").changed == 10_000
+    assert time.monotonic() - began < 30.0, "generous: a quiet machine takes a tenth of it"
+
+
+@pytest.mark.django_db
+class TestRequeueMany:
+    def test_as_many_attempts_as_the_task_gives(self):
+        one = JobFactory(failed=True, attempt=3, max_attempts=3)
+        other = JobFactory(failed=True, attempt=1, max_attempts=5, task_path="gone.task")
+        given = {one.task_path: 4, "gone.task": 2}
+        counts = lifecycle.requeue_many(Job.objects.all(), attempts=given.__getitem__)
+        assert counts.changed == 2
+        assert [row(one).max_attempts, row(other).max_attempts] == [7, 5]
+
+    def test_a_number_of_attempts(self):
+        job = JobFactory(failed=True, attempt=3, max_attempts=3)
+        lifecycle.requeue_many(Job.objects.all(), attempts=3)
+        assert row(job).max_attempts == 6
+        with pytest.raises(ValueError, match="attempts must be 1 or more"):
+            lifecycle.requeue_many(Job.objects.all(), attempts=0)
+
+    def test_the_log_keeps_how_each_ended(self):
+        JobFactory.create_batch(3, completed=True, return_value={"a": [1]})
+        lifecycle.requeue_many(Job.objects.all(), actor="Ann", reason="again")
+        for line in JobLog.objects.all():
+            assert (line.event, line.actor_name, line.message) == ("requeued", "Ann", "again")
+            assert (line.data["from"], line.data["return_value"]) == ("completed", {"a": [1]})
+
+    def test_tasks_own_numbers(self):
+        assert attempts_of("tests.tasks_sample.nothing") == conf.options().max_attempts
+        assert attempts_of("nowhere.at.all") == conf.options().max_attempts
+
+
+@pytest.mark.django_db
+class TestPurge:
+    def test_ended_jobs_go_with_their_log(self):
+        kept = JobFactory.create_batch(2, queued=True)
+        for state in ("completed", "failed", "cancelled"):
+            JobLogFactory(job=JobFactory(**{state: True}))
+        stopping = JobFactory(stopping=True)
+        counts = lifecycle.purge_many(Job.objects.all())
+        assert counts.changed == 3
+        assert counts.skipped == {
+            "it is queued; only these can be purged: cancelled, completed, failed": 2,
+            "its cancelled run has not let go yet; try again when it has": 1,
+        }
+        assert set(Job.objects.values_list("pk", flat=True)) == {*ids(kept), stopping.pk}
+        assert not JobLog.objects.exists()
+
+    def test_rows_that_others_refer_to_are_left(self):
+        jobs = JobFactory.create_batch(6, completed=True)
+        Note.objects.create(text="mine", job_id=jobs[2].pk)
+        counts = lifecycle.purge_many(Job.objects.all())
+        assert (counts.changed, counts.skipped) == (5, {"a row of another table refers to it": 1})
+        assert list(Job.objects.all()) == [jobs[2]]
+
+    def test_python_tells_who_did_it(self, caplog):
+        JobFactory(completed=True)
+        with caplog.at_level(logging.INFO, "jobqueue"):
+            lifecycle.purge_many(Job.objects.all(), actor="Ann", reason="a wrong import")
+        assert "1 jobs were purged by Ann: a wrong import" in caplog.text
+
+    def test_a_key_is_free_again(self):
+        JobFactory(completed=True, idempotency_key="k")
+        lifecycle.purge_many(Job.objects.all())
+        JobFactory(idempotency_key="k")
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db(transaction=True)
+class TestHeldRows:
+    @pytest.mark.parametrize("verb", MANY)
+    def test_a_row_that_stays_locked_is_waited_for_until_the_time_is_up(self, verb, monkeypatch):
+        change, right, _ = MANY[verb]
+        batches_of(2, monkeypatch)
+        jobs = JobFactory.create_batch(6, **{right: True})
+        with held(jobs[3]):
+            counts = change(Job.objects.all(), until=time.monotonic() + 0.5)
+        assert (counts.changed, counts.left) == (2, 4)
+        assert change(Job.objects.all(), until=time.monotonic() + 20).changed == 4
 
 
 @pytest.mark.django_db(transaction=True)

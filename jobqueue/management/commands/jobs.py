@@ -262,8 +262,9 @@ _REQUEUE = (
 _STATS = (
     "Of each queue the jobs that wait (queued), that wait for their time (scheduled), that run, "
     "that are cancelled but still stopping, and that have failed; how long the one that has "
-    "waited longest has (oldest); whether it is paused. Of each worker its busy slots. Completed "
-    "and cancelled jobs are not counted: that would read every one of them."
+    "waited longest has (oldest); whether it is paused. Of each worker its busy slots, and what "
+    "staff want of it. Completed and cancelled jobs are not counted, as that would read every one "
+    "of them; how many attempts ended in the last hour is known from what workers have counted."
 )
 
 

@@ -83,7 +83,6 @@ class JobChangeList(ChangeList):
             see_args=self.model_admin.may(request, "view_args"),
             now=self.now,
         )
-        self.listing.prepare()
         return self.listing.queryset
 
     def get_ordering_field_columns(self) -> dict[int, Literal["asc", "desc"]]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from functools import cached_property
-from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import EmptyResultSet
-from django.db import connections
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
@@ -19,10 +16,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from jobqueue import ids
-from jobqueue.admin import paging, search, states, windows
+from jobqueue.admin import counting, paging, search, states, windows
 from jobqueue.admin.paging import Order, Page, Place
 from jobqueue.admin.search import Condition
-from jobqueue.admin.words import CAP, absolute
+from jobqueue.admin.words import absolute
 from jobqueue.models import Job, Status
 
 #: Parameters of the list's address that say which jobs are meant; the cursors only say which of their pages.
@@ -158,18 +155,21 @@ class Listing:
             rows = rows.filter(condition.q)
         return windows.Base(rows, self.order)
 
-    @cached_property
-    def matching(self) -> QuerySet[Job]:
-        """What matches, however far away."""
-        if self.problems:
-            return self.jobs.none()
-        rows = self.base.jobs
+    @property
+    def sought(self) -> Q:
+        """What rows have to meet that no index leads to."""
+        found = Q()
         if self.state and not self.ground.whole:
-            rows = rows.filter(states.condition(self.state, self.now))
+            found &= states.condition(self.state, self.now)
         for condition in self.conditions:
             if not self._is_indexed(condition):
-                rows = rows.filter(condition.q)
-        return rows
+                found &= condition.q
+        return found
+
+    @property
+    def matching(self) -> QuerySet[Job]:
+        """What matches, however far away."""
+        return self.jobs.none() if self.problems else self.base.jobs.filter(self.sought)
 
     @property
     def is_limited(self) -> bool:
@@ -181,21 +181,12 @@ class Listing:
     @cached_property
     def end(self) -> Place | None:
         """Where its window ends; None if it goes through all rows."""
-        return windows.ends([self.base])[0] if self.is_limited else None
+        return windows.end(self.base) if self.is_limited else None
 
     @property
     def windowed(self) -> bool:
         """Whether there are rows that were not looked at."""
         return self.end is not None
-
-    @cached_property
-    def chips(self) -> dict[str, Listing]:
-        """The same in each state; in its own it is itself."""
-        return {key: self if key == self.state else self.in_state(key) for key in states.STATES}
-
-    def prepare(self) -> None:
-        """Find at once where its window ends and those that `counts` looks into."""
-        _find_ends([self, *self.chips.values()])
 
     # What it gives
 
@@ -215,36 +206,49 @@ class Listing:
     ) -> Page:
         """Some of them, with the columns that `rows` chooses; a cursor that is none of this listing's is taken
         for the beginning."""
-        return paging.page(
+        start, stop = paging.read(self.order, after), paging.read(self.order, before)
+        found = paging.page(
             rows(self.matching) if rows else self.matching,
             self.order,
             size,
             end=self.end,
-            after=paging.read(self.order, after),
-            before=paging.read(self.order, before),
+            after=start,
+            before=stop,
         )
+        if start is None and stop is None and not found.has_older:
+            self.__dict__["_count"] = len(found.rows)  # counted by having been read
+        return found
 
     def count(self) -> int:
         """How many match, or CAP + 1 if there are more than CAP."""
-        return self._own_count
+        return self._count
 
     @cached_property
-    def _own_count(self) -> int:
-        return counted([self])[0]
+    def _count(self) -> int:
+        stretches = paging.parts(self.order, self.end)
+        number = counting.of_all([self.matching.filter(each.condition) for each in stretches])
+        return counting.ask([number], self.jobs.db)[0] or 0
+
+    @property
+    def _number(self) -> counting.Number:
+        """That of a state that was not chosen, which must not take long: no end is looked up for it."""
+        if self.problems:
+            return counting.NONE
+        if self.is_searched:
+            return counting.at_a_glance(self.base, self.sought)
+        if not self.ground.whole:
+            return counting.within(self.base, self.sought)
+        return counting.of_all([self.matching])
 
     def counts(self) -> dict[str, int | None]:
-        """How many jobs match in each state, as `count` counts; None where the number would take a search
-        through more rows than a window has, of which the link to that state will show some."""
-        self.prepare()
-        shown = [
-            each
-            for each in self.chips.values()
-            if each is self or not (each.is_searched and each.windowed)
-        ]
-        asked = shown if self in shown or "_own_count" in self.__dict__ else [self, *shown]
-        numbers = dict(zip(map(id, asked), counted(asked), strict=True))
-        self.__dict__.setdefault("_own_count", numbers.get(id(self)))
-        return {key: numbers.get(id(each)) for key, each in self.chips.items()}
+        """How many jobs match in each state, as `count` counts them; None where a search would go through too
+        many rows for a number that nobody asked for."""
+        others = {key: self.in_state(key) for key in states.STATES if key != self.state}
+        numbers = counting.ask([each._number for each in others.values()], self.jobs.db)
+        found = dict(zip(others, numbers, strict=True))
+        if self.state:
+            found[self.state] = self.count()
+        return {key: found[key] for key in states.STATES}
 
     def newer(self, first: str | None) -> int:
         """How many come before the place of a page's first row, or CAP + 1 if there are more than CAP."""
@@ -252,7 +256,8 @@ class Listing:
         if place is None:
             return self.count()
         ranges = paging.before_first(self.order, place, self.end)
-        return _counted([[self.matching.filter(each) for each in ranges]], self.jobs.db)[0]
+        number = counting.of_all([self.matching.filter(each) for each in ranges])
+        return counting.ask([number], self.jobs.db)[0] or 0
 
     def words(self) -> str:
         """The filter in words: "state is Failed, queue is mail"."""
@@ -264,50 +269,6 @@ class Listing:
     def is_filtered(self) -> bool:
         """Whether it is less than all jobs."""
         return bool(self.state or self.conditions or self.problems)
-
-
-def _find_ends(listings: Iterable[Listing]) -> None:
-    limited = [each for each in listings if each.is_limited and "end" not in each.__dict__]
-    if limited:
-        found = windows.ends([each.base for each in limited])
-        for each, end in zip(limited, found, strict=True):
-            each.__dict__["end"] = end
-
-
-def counted(listings: Sequence[Listing]) -> list[int]:
-    """The capped counts of several listings, in one statement."""
-    if not listings:
-        return []
-    _find_ends(listings)
-    parts = [
-        [each.matching.filter(stretch.condition) for stretch in paging.parts(each.order, each.end)]
-        for each in listings
-    ]
-    return _counted(parts, listings[0].jobs.db)
-
-
-def _counted(groups: Sequence[Sequence[QuerySet[Job]]], using: str) -> list[int]:
-    """For each group of querysets that share no row how many rows there are, up to CAP + 1."""
-    selects: list[str] = []
-    params: list[Any] = []
-    for group in groups:
-        parts = []
-        for rows in group:
-            try:
-                sql, values = rows.order_by().values("pk").query.get_compiler(using).as_sql()
-            except EmptyResultSet:
-                continue
-            parts.append(sql)
-            params += values
-        if parts:
-            inner = " UNION ALL ".join(parts)
-            selects.append(f"(SELECT COUNT(*) FROM ({inner} LIMIT {CAP + 1}) AS c)")
-        else:
-            selects.append("0")
-    with connections[using].cursor() as cursor:
-        cursor.execute(f"SELECT {', '.join(selects)}", params)
-        row: tuple[int, ...] = cursor.fetchone()
-    return list(row)
 
 
 # What addresses say beside the search

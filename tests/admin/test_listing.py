@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobqueue import ids
-from jobqueue.admin import listing, paging, states, windows
+from jobqueue.admin import counting, paging, states, windows
 from jobqueue.admin.listing import Listing
 from jobqueue.models import Job
 from tests.factories import JobFactory, ago, now
@@ -295,7 +295,7 @@ def test_numbers_are_those_of_the_lists_they_lead_to(window: Callable[[int], Non
 
 
 def test_numbers_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "CAP", 5)
+    monkeypatch.setattr(counting, "CAP", 5)
     JobFactory.create_batch(9, failed=True)
     each = at(state="failed")
     assert each.count() == each.counts()["failed"] == 6

@@ -36,8 +36,8 @@ def of(page: DashboardAdmin, request: HttpRequest, verb: Verb, chosen: Chosen) -
         return [*_repeating(page, rows), *_waiting(rows), *_unknown(rows)]
     if verb.key == "pause":
         return list(_going_on(page, request, chosen))
-    if verb.key == "purge" and chosen.more is False and chosen.allowed:
-        return [_("Only this page's count and the reason will be left, in the audit log.")]
+    if verb.key == "purge" and chosen.allowed:
+        return [_("Only the row about it in the audit log will be left.")]
     return []
 
 

@@ -15,7 +15,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from jobqueue import clock, sweeps
+from jobqueue import clock, reconcile, sweeps
 from jobqueue.admin import charts, confirming, figures, health, panels, words
 from jobqueue.admin.base import DashboardAdmin
 from jobqueue.admin.panels import migrated
@@ -23,6 +23,9 @@ from jobqueue.models import Job, Sweep
 
 #: Rows of a page, and how many eventful ones the chart of a week is drawn from at most.
 SHOWN, CHARTED = 50, 5_000
+
+#: Jobs of a kind that a dry run names.
+NAMED = 20
 
 #: What each kind of repair is called; one that is not here stands as it is.
 KINDS: dict[str, str | Promise] = {
@@ -168,18 +171,31 @@ class SweepAdmin(DashboardAdmin):
             if not self.may(request, right):
                 return confirming.refuse(self, request, "sweep", right)
         found = panels.panel(self.using, lambda: sweeps.run(request.user, dry_run=True))
+        named = panels.panel(self.using, lambda: self._first_jobs(request)).data or {}
         return self.draw(
             request,
             "sweep_dry.html",
             _("What a sweep would repair now"),
             problem=found.problem,
             findings=[
-                (KINDS.get(finding.kind, finding.kind), finding) for finding in found.data or ()
+                (KINDS.get(finding.kind, finding.kind), finding, named.get(finding.kind, ()))
+                for finding in found.data or ()
             ],
             any_found=any(finding.found for finding in found.data or ()),
             sweep_url=confirming.address(self, request, "sweep"),
             back_url=self.url("changelist"),
         )
+
+    def _first_jobs(self, request: HttpRequest) -> dict[str, list[Job]]:
+        """Of each kind whose rows are jobs, the first that a sweep would repair, as far as this person sees them."""
+        found = {}
+        for kind in reconcile.KINDS:
+            if kind.name in OF_JOBS:
+                rows = kind.find(self.using, clock.moment(self.using))
+                keys = list(rows.values_list("pk", flat=True)[:NAMED])
+                visible = self.jobs(request).filter(pk__in=keys).only("id", "task_path")
+                found[kind.name] = list(visible.order_by("pk"))
+        return found
 
     def _head(self, request: HttpRequest) -> dict[str, Any]:
         rows = self.get_queryset(request).defer("repairs", "left")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.utils import timezone
 
 from jobqueue.admin import charts, figures
 
@@ -53,5 +54,6 @@ def test_lines_have_gaps_where_nothing_was_measured() -> None:
 
 def test_times_say_the_day_where_hours_do_not_tell() -> None:
     start = datetime(2026, 11, 29, 12, tzinfo=UTC)
-    assert charts.times(start, start + timedelta(hours=1), 3) == ["12:00", "12:30", "13:00"]
-    assert charts.times(start, start + timedelta(days=7), 2) == ["11-29 12:00", "12-06 12:00"]
+    with timezone.override(UTC):
+        assert charts.times(start, start + timedelta(hours=1), 3) == ["12:00", "12:30", "13:00"]
+        assert charts.times(start, start + timedelta(days=7), 2) == ["11-29 12:00", "12-06 12:00"]

@@ -136,10 +136,14 @@ def test_dry_run_changes_nothing() -> None:
     assert f'action="{reverse(DRY)}"' in body(client)
     response = client.post(reverse(DRY))
     assert response.status_code == 200
-    text = plain(response.content.decode())
+    html = response.content.decode()
+    text = plain(html)
     assert "Nothing was changed." in text
-    assert "expired leases taken back (running, lease expired) 1" in text
-    assert "due jobs queued (scheduled, time has come) 1" in text
+    assert (
+        f"expired leases taken back (running, lease expired) {lost.task_path} {lost.pk} 1" in text
+    )
+    assert re.search(r"due jobs queued \(scheduled, time has come\) \S+ \S+ 1", text)
+    assert f"/job/{lost.pk}/change/" in html
     assert list(Job.objects.order_by("pk").values()) == before
     assert not Sweep.objects.exists()
     assert not JobLog.objects.filter(job=lost).exists()

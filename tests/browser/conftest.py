@@ -25,6 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.django_db)  # or no test database would be made
             item.add_marker(
                 pytest.mark.postgres
             )  # once for each Django; the pages know no database
@@ -45,6 +46,11 @@ def browser(django_db_setup: None) -> Iterator[Any]:
         yield chromium
         chromium.close()
         del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture
+def _django_db_helper() -> None:
+    """Takes the place of pytest-django's, which would undo each test: rows stay for the module."""
 
 
 @pytest.fixture(scope="module")

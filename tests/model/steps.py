@@ -82,16 +82,14 @@ def _time(world: World, job: int, rules: Rules, bounds: Bounds) -> Iterator[Step
         unnamed = row.owner == DEAD or (rules.names_what_it_runs and _is_stray(world, job))
         if not (unnamed or bounds.stalls):
             return
-        workers = tuple(
-            worker._replace(runs=tuple(_unhealthy(run, job) for run in worker.runs))
-            for worker in world.workers
-        )
-        late = with_row(world, job, row._replace(expired=True))._replace(workers=workers)
+        one, two = (_late_with(worker, job) for worker in world.workers)
+        late = with_row(world, job, row._replace(expired=True))._replace(workers=(one, two))
         yield Step(f"the lease of {who(row.owner)} runs out", late, unnamed)
 
 
-def _unhealthy(run: Run, job: int) -> Run:
-    return run._replace(healthy=False) if run.job == job else run
+def _late_with(worker: Worker, job: int) -> Worker:
+    runs = (run._replace(healthy=run.healthy and run.job != job) for run in worker.runs)
+    return worker._replace(runs=tuple(runs))
 
 
 def _repairs(world: World, job: int, rules: Rules, bounds: Bounds) -> Iterator[Step]:

@@ -15,32 +15,38 @@ from tests.lifecycle.acts import WORKER, expire, make_due, outcome, row
 
 
 class Act(NamedTuple):
-    """A way in which an event can happen to a job; it answers whether it did.
+    """A way in which an event can happen to a job; it answers whether it did, or None: it is to be tried again.
 
     What an attempt does is done by the one that it is given, whether or not the job is still its own.
     """
 
     event: Event
     name: str
-    act: Callable[[Job, Attempt], bool]
+    act: Callable[[Job, Attempt], bool | None]
 
 
-def settled(ending: Ending, **values: Any) -> Callable[[Job, Attempt], bool]:
+def settled(ending: Ending, **values: Any) -> Callable[[Job, Attempt], bool | None]:
     """Hand in the outcome of an attempt."""
 
-    def act(job: Job, attempt: Attempt) -> bool:
-        return bool(lifecycle.settle([outcome(attempt, ending, **values)]).written)
+    def act(job: Job, attempt: Attempt) -> bool | None:
+        return answer(lifecycle.settle([outcome(attempt, ending, **values)]))
 
     return act
 
 
-def settle_alone(job: Job, attempt: Attempt) -> bool:
-    return bool(lifecycle.settle([outcome(attempt, Ending.ERRORED, delay=60)], wait=True).written)
+def answer(settled: lifecycle.Settled) -> bool | None:
+    """What became of one outcome: written, dropped, or locked."""
+    assert len(settled.written) + len(settled.dropped) + len(settled.locked) == 1
+    return None if settled.locked else bool(settled.written)
 
 
-def exchange(job: Job, attempt: Attempt) -> bool:
+def settle_alone(job: Job, attempt: Attempt) -> bool | None:
+    return answer(lifecycle.settle([outcome(attempt, Ending.ERRORED, delay=60)], wait=True))
+
+
+def exchange(job: Job, attempt: Attempt) -> bool | None:
     told = lifecycle.exchange([outcome(attempt)], "an empty one", attempt.owner, WORKER, 1)
-    return bool(told.settled.written or lifecycle.settle(told.rest).written)
+    return answer(lifecycle.settle(told.rest) if told.rest else told.settled)
 
 
 def claim(job: Job, attempt: Attempt) -> bool:

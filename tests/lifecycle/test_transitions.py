@@ -40,7 +40,7 @@ def test_it_happens_where_the_table_allows_it_and_nowhere_else(event, act):
         check(event, act, state)
 
 
-def check(event: Event, act: Callable[[Job, Attempt], bool], state: str) -> None:
+def check(event: Event, act: Callable[[Job, Attempt], bool | None], state: str) -> None:
     job = at(state, event, queue_name=state)
     before = picture(job)
     refused = lifecycle.refusal(event, job.status, stopping=job.is_stopping)

@@ -27,8 +27,9 @@ def test_nobody_gets_in_anybodys_way(settings: object, monkeypatch: pytest.Monke
         "default": {"BACKEND": "jobqueue.backend.JobQueueBackend", "OPTIONS": options}
     }
     JobFactory.create_batch(60, max_attempts=3)
+    JobFactory.create_batch(20, completed=True)
     over = time.monotonic() + LASTS
-    counted, lock = {"accepted": 60, "pruned": 0}, threading.Lock()
+    counted, lock = {"accepted": 80, "pruned": 0}, threading.Lock()
 
     def count(what: str, number: int) -> None:
         with lock:
@@ -36,6 +37,7 @@ def test_nobody_gets_in_anybodys_way(settings: object, monkeypatch: pytest.Monke
 
     def loop(act: Callable[[], object]) -> Callable[[], None]:
         def run() -> None:
+            act()  # SQLite may let one wait for longer than it all lasts
             while time.monotonic() < over:
                 act()
 
@@ -65,7 +67,7 @@ def test_nobody_gets_in_anybodys_way(settings: object, monkeypatch: pytest.Monke
 
     acts = [work, work, enqueue, people, people, reconcile.sweep, prune]
     together(*map(loop, acts))
-    assert counted["pruned"] > 0
+    assert counted["pruned"] >= 20
     assert Job.objects.count() == counted["accepted"] - counted["pruned"]
     # And all of them can still be brought to an end.
     deadline = time.monotonic() + 60

@@ -215,7 +215,7 @@ def _handing_in(
     kept = rest if run.stage != RUNNING else worker.runs
     ended = "for good" if final else ""
     yield Step(
-        f"{name} writes that attempt {run.attempt} {event} {ended}".strip(),
+        f"{name} writes that attempt {run.attempt} {event}{' for good' * final}",
         with_worker(written, number, worker._replace(runs=kept)),
         event=event,
         by=by,

@@ -213,7 +213,6 @@ def _handing_in(
     by = (run.job, number, run.attempt)
     rest = tuple(each for each in worker.runs if each != run)
     kept = rest if run.stage != RUNNING else worker.runs
-    ended = "for good" if final else ""
     yield Step(
         f"{name} writes that attempt {run.attempt} {event}{' for good' * final}",
         with_worker(written, number, worker._replace(runs=kept)),

@@ -20,7 +20,7 @@ from tests.servers import PrivatePostgres, PrivateRedis, ServerError, room
 def main() -> int:
     """One run; its last line says how it went."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=180.0, help="how long faults happen")
+    parser.add_argument("--seconds", type=float, help="how long faults happen (180)")
     parser.add_argument("--seed", type=int, help="replay the faults of another run")
     parser.add_argument("--focus", choices=sorted(FOCUSES), default="", help="a narrow run")
     parser.add_argument("--no-redis", action="store_true", help="without Redis")
@@ -29,6 +29,8 @@ def main() -> int:
     )
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    narrow = FOCUSES.get(options.focus)
+    seconds = options.seconds or (narrow.seconds if narrow else 180.0)
     signal.signal(signal.SIGTERM, _interrupt)
     redis: PrivateRedis | None = None
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=room()))
@@ -39,12 +41,13 @@ def main() -> int:
             except ServerError as error:
                 print(f"without Redis: {error}", flush=True)
         try:
-            plan = draw(seed, options.seconds, options.focus, redis=redis is not None)
+            plan = draw(seed, seconds, options.focus, redis=redis is not None)
             (folder / "armed").mkdir()
             variables = {
                 "DJANGO_SETTINGS_MODULE": "tests.settings",
                 "DATABASE_URL": postgres.url,
                 "JOBQUEUE_CHAOS_ROOM": str(folder),
+                "JOBQUEUE_TEST_CONN_MAX_AGE": "30",
                 "JOBQUEUE_TEST_OPTIONS": json.dumps(plan.options),
             }
             if redis is not None:

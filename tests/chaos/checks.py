@@ -48,6 +48,7 @@ def check(job: History, excuses: Excuses) -> Iterator[str]:
     yield from _executions(job, excuses)
     yield from _attempts(job)
     yield from _cancels(job, excuses)
+    yield from _told(job, excuses)
     if job.kind == "writing":
         done = sum(each.now.status == "completed" and _ends(each) for each in job.moves)
         if job.effects != done:
@@ -233,3 +234,16 @@ def _cancels(job: History, excuses: Excuses) -> Iterator[str]:
             late = at + 1.5 < run.began < until
             if late and not excuses.for_expiry(run.pid, run.began, run.began):
                 yield f"attempt {run.attempt} began {run.began - at:.1f} s after the cancellation"
+
+
+def _told(job: History, excuses: Excuses) -> Iterator[str]:
+    """Receivers hear of each end at most once, and of every one unless who was to tell them died."""
+    ends = [m for m in job.moves if m.was and m.now.status in FINAL and m.was.status not in FINAL]
+    told = sum(line["event"] == "finished" for line in job.said)
+    if told > len(ends):
+        yield f"ended {len(ends)} times, and receivers were told {told} times"
+    elif not told and len(ends) == 1 and ends[0].now.status == "completed":
+        # Of one that was queued again at once there is no end to tell of.
+        again = any(line["event"].startswith("requeue") for line in job.said)
+        if not again and ends[0].now.pid not in excuses.ended:
+            yield "completed, and no receiver was told"

@@ -123,10 +123,11 @@ class Enqueuer:
         record.say("asked", calls=calls, how=how)
         within = False
         made: list[Any] = []
+        kept: list[str] = []
         lost: list[str] = []
         try:
             if how == "alone":
-                made = asks[0][1]()
+                made, kept = asks[0][1](), calls
             else:
                 with transaction.atomic():
                     within = True
@@ -138,6 +139,7 @@ class Enqueuer:
                             lost = each
                         else:
                             made += ask()
+                            kept += each
                     if how == "back":
                         raise Refusal
                     within = False
@@ -148,11 +150,10 @@ class Enqueuer:
             connection.close()
             time.sleep(0.1)
         else:
-            kept = [call for call in calls if call not in lost]
             jobs = [(result.id, result.created) for result in made]
             record.say("committed", calls=kept, jobs=jobs)
             if lost:
-                record.say("rolled_back", calls=[call for call in lost if call not in kept])
+                record.say("rolled_back", calls=lost)
             self._recent.extend(job for job, _ in jobs)
 
     def _ask(self, kind: str) -> tuple[list[str], Ask]:

@@ -9,9 +9,9 @@ INFINITE = float("inf")
 
 
 class Excuses:
-    """Who was dead, stopped, or cut off, and when."""
+    """Who was dead, stopped, or cut off, and when; `ended` are those who did not end of their own will."""
 
-    def __init__(self, past: Past, lease: float) -> None:
+    def __init__(self, past: Past, lease: float, ended: set[int]) -> None:
         self._lease = lease
         self.dead: dict[int, float] = {}
         self.orphaned: dict[int, float] = {}
@@ -22,6 +22,7 @@ class Excuses:
                 self.dead.setdefault(pid, line["at"])
             for pid in line.get("children", ()):
                 self.orphaned.setdefault(pid, line["at"])
+        self.ended = {*self.dead, *self.orphaned, *ended}
         self.stops: dict[int, list[tuple[float, float]]] = {}
         for line in past.of("stopped"):
             line["pids"] = [line["pid"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import signal
 from collections.abc import Iterator
 from io import StringIO
 from typing import Any
@@ -34,6 +35,7 @@ OUTAGE = {
     )
 }
 RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?::.*)?$", re.MULTILINE)
+GONE = re.compile(r"Worker process (\d+) is gone")
 EXITED = re.compile(r"Worker process (\d+) is gone: its process exited with status (\d+)")
 
 
@@ -69,6 +71,12 @@ def calls(past: Past) -> Iterator[str]:
             yield f"call {call} has {len(rows)} jobs"
 
 
+def ended(fleet: Fleet) -> set[int]:
+    """The workers whose end surprised their supervisor, or that it ended itself."""
+    texts = [path.read_text(errors="replace") for path in fleet.folder.glob("group-*.log")]
+    return {int(pid) for text in texts for pid in GONE.findall(text)}
+
+
 def exits(past: Past, fleet: Fleet, excuses: Excuses) -> Iterator[str]:
     """No process ended that nobody had ended."""
     killed = {line["pid"] for line in past.of("killed")}
@@ -79,6 +87,8 @@ def exits(past: Past, fleet: Fleet, excuses: Excuses) -> Iterator[str]:
         blocked = excuses.in_outage(line["at"] - 8, line["at"])
         if line["asked"] == "terminate":
             if code == 0 or (code == 1 and blocked):
+                continue
+            if code == -signal.SIGTERM and not _has_begun(fleet, pid):
                 continue
         elif line["asked"] == "end" and code == 0:
             continue
@@ -93,6 +103,12 @@ def exits(past: Past, fleet: Fleet, excuses: Excuses) -> Iterator[str]:
         for end, name in _tracebacks(path.read_text(errors="replace")):
             if name not in OUTAGE:
                 yield f"{name} in {path.name}: {end}"
+
+
+def _has_begun(fleet: Fleet, pid: int) -> bool:
+    """Whether a `runworker` had got as far as to start workers, and to listen to signals."""
+    words = f"Supervisor {pid} starts"
+    return any(words in path.read_text(errors="replace") for path in fleet.folder.glob("group-*"))
 
 
 def _tracebacks(text: str) -> Iterator[tuple[str, str]]:

@@ -133,7 +133,7 @@ class Past:
                     self.calls.jobs[call].append((job[0], job[1]))
             elif event == "rolled_back":
                 self.calls.rolled_back.update(line["calls"])
-            elif event.startswith(("cancel_", "requeue_")) or event == "crashed":
+            elif event.startswith(("cancel_", "requeue_")) or event in ("crashed", "finished"):
                 self.job(line["job"]).said.append(line)
 
     def _end(self, line: Line) -> None:

@@ -87,36 +87,38 @@ class Focus:
     words: tuple[tuple[str, str], ...] = ()
     options: dict[str, Any] = field(default_factory=lambda: {"lease": 1.5, "heartbeat": 0.25})
     has_canaries: bool = False
+    seconds: float = 4.0
 
 
 #: Narrow runs of some seconds, each for one promise.
 FOCUSES = {
     # Stopped until others have taken their jobs, then let on to end them.
-    "zombie": Focus({"stop_group": 1}, 1.5, {"short": 3, "slowly_failing": 2}, rate=7),
+    "zombie": Focus({"stop_group": 1}, 1.5, {"short": 3, "slowly_failing": 2}, rate=14, seconds=6),
     # Jobs cancelled in the middle, which then fail.
-    "cancel": Focus({}, 1.0, {"slowly_failing": 1, "cancel": 1}, rate=8),
+    "cancel": Focus({}, 1.0, {"slowly_failing": 1, "cancel": 1}, rate=16),
     # Whole groups dead, and many who want to take back their jobs at one instant.
     "recovery": Focus(
         {"kill_group": 1, "kill_worker": 4, "reconcile": 1, "point": 4},
         0.3,
         {"short": 1},
-        rate=12,
+        rate=24,
+        seconds=6,
         words=(("recover.locked", "stop"),),
     ),
     # Stopped at leisure and in haste, while jobs run that take longer than they are given.
-    "release": Focus({"terminate": 1}, 1.0, {"long": 1}, rate=4),
+    "release": Focus({"terminate": 1}, 1.0, {"long": 1}, rate=8),
     # Killed between what a task wrote and what is known of it.
     "atomic": Focus(
         {"kill_worker": 1, "point": 4},
         0.3,
         {"writing": 4, "requeue": 1},
-        rate=40,
+        rate=80,
         words=(("settle.before", "kill"), ("settle.inside", "kill"), ("body", "kill")),
     ),
     # Jobs that kill their process, and their neighbours with it.
-    "poison": Focus({}, 1.0, {"crashing": 1, "quick": 40}, rate=40),
+    "poison": Focus({}, 1.0, {"crashing": 1, "quick": 40}, rate=80),
     # Nothing goes wrong: whoever does not run in time has been forgotten.
-    "calm": Focus({}, 1.0, {"quick": 30, "long": 1}, rate=60, options={}, has_canaries=True),
+    "calm": Focus({}, 1.0, {"quick": 30, "long": 1}, rate=120, options={}, has_canaries=True),
 }
 
 
@@ -134,7 +136,7 @@ def draw(seed: int, seconds: float, focus: str, *, redis: bool) -> Plan:
             kinds=narrow.kinds,
             options=OPTIONS | narrow.options,
             has_canaries=narrow.has_canaries,
-            enqueuers=2,
+            enqueuers=1,
             groups=((1, 6, 0), (1, 6, 0)),
         )
     points = tuple((point, action) for point, actions in POINTS.items() for action in actions)

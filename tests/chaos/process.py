@@ -9,6 +9,9 @@ import os
 import sys
 import time
 from datetime import timedelta
+from typing import Any
+
+from tests.chaos import record
 
 CLOCK = "JOBQUEUE_CHAOS_CLOCK"
 
@@ -29,9 +32,15 @@ def prepare() -> None:
 
     move_clock(float(os.environ.get(CLOCK, "0")))
     django.setup()
+    from jobqueue.compat import task_finished
     from tests.chaos import killpoints
 
     killpoints.install()
+    task_finished.connect(_hear)
+
+
+def _hear(task_result: Any, **kwargs: Any) -> None:
+    record.say("finished", job=task_result.id)
 
 
 if __name__ == "__main__":

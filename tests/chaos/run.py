@@ -176,7 +176,7 @@ class Run:
 
     def _judge(self) -> int:
         past = Past(self._fleet.folder)
-        excuses = Excuses(past, self._plan.options["lease"])
+        excuses = Excuses(past, self._plan.options["lease"], ground.ended(self._fleet))
         self._violations += [f"a fault failed: {each}" for each in self._servers.problems]
         self._violations += ground.calls(past)
         self._violations += ground.exits(past, self._fleet, excuses)

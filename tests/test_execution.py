@@ -28,7 +28,7 @@ from jobqueue import (
     task,
 )
 from jobqueue.attempts import Attempt, Ending, Outcome
-from jobqueue.execution import Run, run_to_end
+from jobqueue.execution import Run, is_async, run_to_end
 from jobqueue.slots import Slots
 from tests.processes import odd
 
@@ -369,6 +369,13 @@ def test_told_before_it_began(path: str) -> None:
     assert run_to_end(a_run).ending is Ending.RELEASED
 
 
+@pytest.mark.parametrize("path", [f"{HERE}.where", f"{HERE}.where_async"])
+def test_told_after_its_end(path: str) -> None:
+    a_run = Run(attempt(path), notes.append, no_transaction)
+    assert run_to_end(a_run).ending is Ending.COMPLETED
+    a_run.stop(TimedOut)  # by a clock that has not heard of the end
+
+
 def test_the_first_reason_stays() -> None:
     a_run = Run(attempt(f"{HERE}.spinning", 60, timeout=1), notes.append, no_transaction)
     a_run.stop(TimedOut)
@@ -466,6 +473,35 @@ def test_as_many_run_side_by_side_as_there_are_slots() -> None:
 @task
 def where() -> str:
     return threading.current_thread().name
+
+
+@task
+async def where_async() -> str:
+    return threading.current_thread().name
+
+
+def test_async_jobs_of_a_new_task_all_run_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that were started before anyone knew that the task is async."""
+    ended = threading.Semaphore(0)
+    slots = Slots(8, ended.release)
+    all_started = threading.Event()
+
+    def looked_at_late(path: str) -> bool:
+        assert all_started.wait(20)
+        return is_async(path)
+
+    monkeypatch.setattr("jobqueue.slots.is_async", looked_at_late)
+    for _ in range(8):
+        slots.start(Run(attempt(f"{HERE}.where_async"), notes.append, no_transaction))
+    all_started.set()
+    outcomes: list[Outcome] = []
+    while len(outcomes) < 8 and ended.acquire(timeout=20):
+        outcomes += [outcome for _, outcome in slots.take_ended()]
+    assert {each.return_value for each in outcomes} == {"jobqueue-loop"}
+    slots.close()
+    for thread in threading.enumerate():
+        if thread.name == "jobqueue-loop":
+            thread.join(20)
 
 
 def test_a_slot_outlives_whatever_happens_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

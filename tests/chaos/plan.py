@@ -88,12 +88,21 @@ class Focus:
     options: dict[str, Any] = field(default_factory=lambda: {"lease": 1.5, "heartbeat": 0.25})
     has_canaries: bool = False
     seconds: float = 4.0
+    stopped_for: tuple[float, float] | None = None
+    """With it faults come at fixed times, so that never all are stopped."""
 
 
 #: Narrow runs of some seconds, each for one promise.
 FOCUSES = {
     # Stopped until others have taken their jobs, then let on to end them.
-    "zombie": Focus({"stop_group": 1}, 1.5, {"short": 3, "slowly_failing": 2}, rate=14, seconds=6),
+    "zombie": Focus(
+        {"stop_group": 1},
+        3.6,
+        {"short": 3, "slowly_failing": 2},
+        rate=14,
+        seconds=11,
+        stopped_for=(2.6, 3.2),
+    ),
     # Jobs cancelled in the middle, which then fail.
     "cancel": Focus({}, 1.0, {"slowly_failing": 1, "cancel": 1}, rate=16),
     # Whole groups dead, and many who want to take back their jobs at one instant.
@@ -130,7 +139,11 @@ def draw(seed: int, seconds: float, focus: str, *, redis: bool) -> Plan:
             seed,
             seconds,
             focus,
-            processes=tuple(_processes(seed, seconds, narrow.faults, narrow.every, narrow.words)),
+            processes=tuple(
+                _processes(
+                    seed, seconds, narrow.faults, narrow.every, narrow.words, narrow.stopped_for
+                )
+            ),
             servers=(),
             rate=narrow.rate,
             kinds=narrow.kinds,
@@ -155,16 +168,18 @@ def _processes(
     faults: dict[str, float],
     every: float,
     points: tuple[tuple[str, str], ...],
+    stopped_for: tuple[float, float] | None = None,
 ) -> Iterator[Act]:
     rng = random.Random(f"{seed} processes")
     at = every
     while faults and at < seconds:
         name = rng.choices(list(faults), list(faults.values()))[0]
         # Mostly beyond the lease, so that others take over.
-        duration = rng.uniform(1.0, 6.0) if "stop" in name else rng.uniform(0.5, 3.0)
+        stop = stopped_for or (1.0, 6.0)
+        duration = rng.uniform(*stop) if "stop" in name else rng.uniform(0.5, 3.0)
         words = rng.choice(points) if name == "point" else ()
         yield Act(at, name, rng.random(), duration, words)
-        at += rng.expovariate(1 / every)
+        at += every if stopped_for else rng.expovariate(1 / every)
 
 
 def _servers(seed: int, seconds: float, faults: dict[str, float]) -> Iterator[Act]:

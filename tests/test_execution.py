@@ -480,28 +480,36 @@ async def where_async() -> str:
     return threading.current_thread().name
 
 
-def test_async_jobs_of_a_new_task_all_run_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that were started before anyone knew that the task is async."""
-    ended = threading.Semaphore(0)
-    slots = Slots(8, ended.release)
-    all_started = threading.Event()
+def loops() -> set[threading.Thread]:
+    """The threads of event loops that there are."""
+    return {each for each in threading.enumerate() if each.name == "jobqueue-loop"}
 
-    def looked_at_late(path: str) -> bool:
-        assert all_started.wait(20)
+
+def test_async_jobs_of_a_new_task_all_run_on_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that were started before anyone knew that the task is async."""
+    before, ended, path = loops(), threading.Semaphore(0), f"{HERE}.where_async"
+    slots = Slots(9, ended.release)
+    all_look = threading.Barrier(8, timeout=20)
+
+    def looked_at_together(path: str) -> bool:
+        all_look.wait()
         return is_async(path)
 
-    monkeypatch.setattr("jobqueue.slots.is_async", looked_at_late)
-    for _ in range(8):
-        slots.start(Run(attempt(f"{HERE}.where_async"), notes.append, no_transaction))
-    all_started.set()
-    outcomes: list[Outcome] = []
-    while len(outcomes) < 8 and ended.acquire(timeout=20):
-        outcomes += [outcome for _, outcome in slots.take_ended()]
-    assert {each.return_value for each in outcomes} == {"jobqueue-loop"}
+    with monkeypatch.context() as patch:
+        patch.setattr("jobqueue.slots.is_async", looked_at_together)
+        for _ in range(8):
+            slots.start(Run(attempt(path), notes.append, no_transaction))
+        for _ in range(8):
+            assert ended.acquire(timeout=20)
+    # One that had been put to the threads before, and is looked at only now.
+    late = Run(attempt(path), notes.append, no_transaction)
+    slots.running[late.attempt.pair] = late
+    slots._pool.start(late)
+    assert ended.acquire(timeout=20)
+    assert {each.return_value for _, each in slots.take_ended()} == {"jobqueue-loop"}
+    (loop,) = loops() - before
     slots.close()
-    for thread in threading.enumerate():
-        if thread.name == "jobqueue-loop":
-            thread.join(20)
+    loop.join(20)
 
 
 def test_a_slot_outlives_whatever_happens_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,14 +50,14 @@ def check(job: History, excuses: Excuses) -> Iterator[str]:
     yield from _cancels(job, excuses)
     yield from _told(job, excuses)
     if job.kind == "writing":
-        done = sum(each.now.status == "completed" and _ends(each) for each in job.moves)
+        done = sum(each.now.status == "completed" and ends(each) for each in job.moves)
         if job.effects != done:
             yield f"completed {done} times with {job.effects} effects"
     elif job.effects:
         yield f"has {job.effects} effects of another's"
 
 
-def _ends(move: Move) -> bool:
+def ends(move: Move) -> bool:
     """Whether the attempt ends with this move."""
     return (
         move.was is not None and move.was.status == "processing" and move.now.status != "processing"
@@ -92,7 +92,7 @@ def _moves(job: History) -> Iterator[str]:
             yield "was cancelled and got another owner"
         if steps == ("cancelled", "queued") and was.owner is not None:
             yield "was queued again while its cancelled run had not let go"
-        if _ends(move) and now.status != "cancelled" and now.owner is not None:
+        if ends(move) and now.status != "cancelled" and now.owner is not None:
             yield f"is {now.status} and still has an owner"
         if now.status == "completed" and was.status != "completed":
             yield from _fence(job, move)
@@ -113,7 +113,7 @@ def _log(job: History) -> Iterator[str]:
     """Whatever is out of the ordinary stands in the log, once."""
     said = Counter((line["event"], line["attempt"]) for line in job.log)
     for move in job.moves:
-        if not _ends(move) or move.now.status == "completed" or move.was is None:
+        if not ends(move) or move.now.status == "completed" or move.was is None:
             continue
         attempt = move.was.attempt
         if move.now.status == "cancelled":
@@ -131,7 +131,7 @@ def _log(job: History) -> Iterator[str]:
         if move.now.max_attempts - move.was.max_attempts != given_back:
             yield f"attempt {attempt}: max_attempts {move.was.max_attempts} -> {move.now.max_attempts}"
     endings = sum(
-        _ends(move) and move.now.status not in ("completed", "cancelled") for move in job.moves
+        ends(move) and move.now.status not in ("completed", "cancelled") for move in job.moves
     )
     told = sum(count for (event, _), count in said.items() if event in SPENT | GIVEN_BACK)
     if told > endings:
@@ -152,7 +152,7 @@ def _executions(job: History, excuses: Excuses) -> Iterator[str]:
         for move in job.moves
         if move.was and (move.was.status, move.now.status) == ("queued", "processing")
     }
-    ends = {move.was.attempt: move for move in job.moves if move.was and _ends(move)}
+    last = {move.was.attempt: move for move in job.moves if move.was and ends(move)}
     seen: set[int] = set()
     for run in job.executions:
         claim = claims.get(run.attempt)
@@ -162,8 +162,8 @@ def _executions(job: History, excuses: Excuses) -> Iterator[str]:
             yield f"attempt {run.attempt} was executed twice"
         seen.add(run.attempt)
     for attempt, claim in claims.items():
-        end = ends.get(attempt)
-        how = _ending(job, attempt, end)
+        end = last.get(attempt)
+        how = ending(job, attempt, end)
         if attempt not in seen and how not in WITHOUT_A_BODY and job.kind != "writing":
             yield f"attempt {attempt} ended as {how} and was never executed"
         crashed = any(
@@ -178,7 +178,8 @@ def _executions(job: History, excuses: Excuses) -> Iterator[str]:
         yield from _overlap(job, first, second, excuses)
 
 
-def _ending(job: History, attempt: int, end: Move | None) -> str:
+def ending(job: History, attempt: int, end: Move | None) -> str:
+    """How an attempt ended, which `end` has ended: in the words of the log, or as the row says."""
     if end is None:
         return "nothing"
     if end.now.status in ("cancelled", "completed"):
@@ -200,7 +201,7 @@ def _overlap(job: History, first: Execution, second: Execution, excuses: Excuses
     if until <= second.began:
         return
     held = [move for move in job.moves if move.was and move.was.attempt == first.attempt]
-    end = next((move for move in held if _ends(move) or move.now.owner is None), None)
+    end = next((move for move in held if ends(move) or move.now.owner is None), None)
     lease = end.was.expires_at if end and end.was else None
     if lease is None or lease > second.began:
         yield f"attempts {first.attempt} and {second.attempt} ran side by side under leases"
@@ -238,12 +239,12 @@ def _cancels(job: History, excuses: Excuses) -> Iterator[str]:
 
 def _told(job: History, excuses: Excuses) -> Iterator[str]:
     """Receivers hear of each end at most once, and of every one unless who was to tell them died."""
-    ends = [m for m in job.moves if m.was and m.now.status in FINAL and m.was.status not in FINAL]
+    finals = [m for m in job.moves if m.was and m.now.status in FINAL and m.was.status not in FINAL]
     told = sum(line["event"] == "finished" for line in job.said)
-    if told > len(ends):
-        yield f"ended {len(ends)} times, and receivers were told {told} times"
-    elif not told and len(ends) == 1 and ends[0].now.status == "completed":
+    if told > len(finals):
+        yield f"ended {len(finals)} times, and receivers were told {told} times"
+    elif not told and len(finals) == 1 and finals[0].now.status == "completed":
         # Of one that was queued again at once there is no end to tell of.
         again = any(line["event"].startswith("requeue") for line in job.said)
-        if not again and ends[0].now.pid not in excuses.ended:
+        if not again and finals[0].now.pid not in excuses.ended:
             yield "completed, and no receiver was told"

@@ -184,17 +184,26 @@ class Run:
             self._broken += [(words, job) for words in checks.check(job, excuses)]
             self._executions += len(job.executions)
         jobs = [job for job in past.jobs.values() if job.row]
-        self._describe(jobs, past)
+        self._describe(jobs, past, excuses)
         return len(jobs)
 
-    def _describe(self, jobs: Iterable[History], past: Past) -> None:
+    def _describe(self, jobs: Iterable[History], past: Past, excuses: Excuses) -> None:
         statuses = Counter(job.row["status"] for job in jobs)
         events = Counter(line["event"] for job in jobs for line in job.log)
         points = Counter(line["point"] for line in past.of("killed", "stopped", "cut"))
         faults = Counter(line["name"] for line in past.of("fault"))
         crashes = len(past.of("crashed"))
+        lost = Counter(
+            excuses.for_losing(move)
+            for job in jobs
+            for move in job.moves
+            if checks.ends(move)
+            and move.was
+            and checks.ending(job, move.was.attempt, move) == "lost"
+        )
         print(f"jobs: {_counted(statuses)}; executions: {self._executions}; crashes: {crashes}")
         print(f"log: {_counted(events)}")
+        print(f"lost, since their worker was: {_counted(lost)}")
         print(f"kill points: {_counted(points)}")
         print(f"server faults: {_counted(faults)}", flush=True)
 

@@ -70,7 +70,7 @@ class Plan:
     servers: tuple[Act, ...]
     rate: float = 70.0
     enqueuers: int = 3
-    groups: tuple[tuple[int, int, int], ...] = ((2, 8, 0), (2, 8, 0), (1, 6, 3600))
+    groups: tuple[tuple[int, int, int], ...] = ((2, 8, 0), (2, 8, 0), (2, 8, 3600))
     options: dict[str, Any] = field(default_factory=lambda: dict(OPTIONS))
     kinds: dict[str, float] = field(default_factory=dict)
     has_canaries: bool = True
@@ -157,7 +157,7 @@ def draw(seed: int, seconds: float, focus: str, *, redis: bool) -> Plan:
         seed,
         seconds,
         focus,
-        processes=tuple(_processes(seed, seconds, PROCESS_FAULTS, 0.8, points)),
+        processes=tuple(_processes(seed, seconds, PROCESS_FAULTS, 1.3, points)),
         servers=tuple(_servers(seed, seconds, SERVER_FAULTS | (REDIS_FAULTS if redis else {}))),
     )
 
@@ -189,4 +189,4 @@ def _servers(seed: int, seconds: float, faults: dict[str, float]) -> Iterator[Ac
         name = rng.choices(list(faults), list(faults.values()))[0]
         # Now and then longer than a lease.
         yield Act(at, name, rng.random(), rng.choice([0.0, 0.3, 1.0, 2.0, 4.5]))
-        at += rng.uniform(4.0, 12.0)
+        at += rng.uniform(5.0, 15.0)

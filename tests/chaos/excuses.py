@@ -15,7 +15,7 @@ class Excuses:
         self._lease = lease
         self.dead: dict[int, float] = {}
         self.orphaned: dict[int, float] = {}
-        for line in past.of("kill", "killed", "crashed", "exit"):
+        for line in past.of("kill", "killed", "crashed", "ended", "exit"):
             own = line["process"] if line["event"] == "exit" else line["pid"]
             pids = line.get("pids", [own])
             for pid in pids:

@@ -14,9 +14,12 @@ import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.chaos import record
+
+if TYPE_CHECKING:
+    from jobqueue.child import Child
 
 #: Every place, in the order in which a job comes past them, and what may be done there.
 POINTS: dict[str, tuple[str, ...]] = {
@@ -104,6 +107,7 @@ def install() -> None:
 
     import jobqueue.lifecycle as lifecycle
     from jobqueue import dispatch, reconcile
+    from jobqueue.child import Child
     from jobqueue.lifecycle import enqueueing, recovering, settling
     from jobqueue.popping import Popper
     from jobqueue.slots import Slots
@@ -130,6 +134,18 @@ def install() -> None:
     _before(lifecycle, "hand_back", "release")
     _before(Worker, "_leave", "release")
     _before(Supervisor, "_repair_one", "supervisor.repair")
+    _tell_of_kills(Child)
+
+
+def _tell_of_kills(child: type[Child]) -> None:
+    """A supervisor ends a worker: no place to die, but to be known afterwards."""
+    original = child.kill
+
+    def patched(self: Child) -> None:
+        record.say("ended", pids=[self.pid])
+        original(self)
+
+    child.kill = patched  # type: ignore[method-assign]
 
 
 def _before(

@@ -171,6 +171,8 @@ class Enqueuer:
                 arguments = {"seconds": rng.choice([0.2, 0.5, 1.0, 2.0, 5.0])}
             case "short":
                 kind, arguments = "long", {"seconds": rng.uniform(0.2, 1.0)}
+            case "steady":
+                kind, arguments = "long", {"seconds": 3.5}
             case "failing":
                 arguments = {"times": rng.choice([1, 2, 9])}
             case "slowly_failing":

@@ -53,6 +53,10 @@ class ProcessFaults:
         if pid := self._worker(act):
             self._fleet.kill(pid)
 
+    def _late_repair(self, act: Act) -> None:
+        killpoints.arm(self._fleet.folder, "recover.locked", "stop")
+        self._kill_worker(act)
+
     def _kill_supervisor(self, act: Act) -> None:
         if group := self._group(act):
             self._fleet.kill(group.pid, member=group)

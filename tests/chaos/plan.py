@@ -105,14 +105,15 @@ FOCUSES = {
     ),
     # Jobs cancelled in the middle, which then fail.
     "cancel": Focus({}, 1.0, {"slowly_failing": 1, "cancel": 1}, rate=16),
-    # Whole groups dead, and many who want to take back their jobs at one instant.
+    # Workers dead, and their supervisors stopped between what they read of their jobs and what they
+    # write, until others have done it and the jobs run again.
     "recovery": Focus(
-        {"kill_group": 1, "kill_worker": 4, "reconcile": 1, "point": 4},
-        0.3,
-        {"short": 1},
-        rate=24,
+        {"late_repair": 1},
+        2.0,
+        {"steady": 1, "quick": 4},
+        rate=16,
         seconds=6,
-        words=(("recover.locked", "stop"),),
+        stopped_for=(2.0, 2.0),
     ),
     # Stopped at leisure and in haste, while jobs run that take longer than they are given.
     "release": Focus({"terminate": 1}, 1.0, {"long": 1}, rate=8),

@@ -10,11 +10,17 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import django
 import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 
-pytestmark = [pytest.mark.processes, pytest.mark.postgres, pytest.mark.timeout(150)]
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.postgres,
+    pytest.mark.timeout(150),
+    pytest.mark.skipif(django.VERSION >= (6, 0), reason="broken once, on Django 5.2"),
+]
 
 
 @dataclass(frozen=True)

@@ -90,4 +90,3 @@ def send(page: Any) -> None:
 def message(page: Any) -> str:
     """What the page says has become of it."""
     return str(page.locator(".messagelist").inner_text()).strip()
-

@@ -37,7 +37,13 @@ def some_of_each(failed: int = 3) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["state=failed", "state=scheduled", "within=24h", "state=failed&within=24h", "q=attempt%3A%3E0"],
+    [
+        "state=failed",
+        "state=scheduled",
+        "within=24h",
+        "state=failed&within=24h",
+        "q=attempt%3A%3E0",
+    ],
 )
 def test_forth_to_the_end_and_back(person: Callable[..., Person], query: str) -> None:
     """Every job once, in the same order, though all have the same times."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from django.apps import apps
 from django.contrib.admin.models import LogEntry
 
-from jobqueue.models import Job, Status
-from tests.factories import ago
+from jobqueue.models import Job, Status, Tally
+from tests.factories import ago, now
 
 ROOT = "/admin/jobqueue/"
 LIST = f"{ROOT}job/"
@@ -46,6 +47,20 @@ def many_failed(number: int, **more: Any) -> list[Job]:
         )
         for each in range(number)
     )
+
+
+def finished(completed: int, failed: int) -> None:
+    """Some that ended just now, as the charts know it."""
+    for span in (60, 900, 7_200):
+        begun = int(now().timestamp()) // span * span
+        Tally.objects.create(
+            span=span,
+            starts_at=datetime.fromtimestamp(begun, UTC),
+            queue_name="default",
+            task_path="shop.mail.send",
+            completed=completed,
+            failed=failed,
+        )
 
 
 def ids_shown(page: Any) -> list[str]:

@@ -162,6 +162,13 @@ const look = async () => {
 };
 if (newer) setTimeout(look, 10000);
 
+// What has become of a change is read out, and the next Tab goes on from there.
+const told = $(".messagelist");
+if (told && /\/act\/\w+\/$/.test(document.referrer.split("?")[0])) {
+  told.tabIndex = -1;
+  told.focus();
+}
+
 // Copying; a site on plain HTTP has no clipboard.
 const copy = async (text) => {
   try { await navigator.clipboard.writeText(text); } catch {

@@ -66,13 +66,19 @@ CONFIRMATIONS = {
 LOOK = """() => {
     const all = (selector) => [...document.querySelectorAll(selector)];
     const bare = (elements) => elements.map((each) => each.outerHTML.slice(0, 150));
-    const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+    const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+    const numbers = (colour) => { // of red, green, blue and opacity, in whatever way it is written
+        canvas.clearRect(0, 0, 1, 1);
+        canvas.fillStyle = colour;
+        canvas.fillRect(0, 0, 1, 1);
+        return [...canvas.getImageData(0, 0, 1, 1).data];
+    };
     const light = (colour) => numbers(colour).slice(0, 3)
         .map((part) => (part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
         .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
     const behind = (element) => {
         const colour = getComputedStyle(element).backgroundColor;
-        return numbers(colour)[3] !== 0 || !element.parentElement ? colour : behind(element.parentElement);
+        return numbers(colour)[3] === 255 || !element.parentElement ? colour : behind(element.parentElement);
     };
     const contrast = (one, other) => {
         const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
@@ -91,7 +97,7 @@ LOOK = """() => {
             || [...each.attributes].some(({name}) => name === "style" || name.startsWith("on")))),
         strays: bare(all("main img[src=x], main svg[onload], .jq script")),
         ran: window.__xss,
-        moving: document.getAnimations().filter((each) => each.effect.target.closest(".jq, .jq-list")).length,
+        moving: document.getAnimations().filter((each) => each instanceof CSSAnimation).length,
         pale: bare(all(".jq-state").filter((each) => each.checkVisibility()
             && contrast(getComputedStyle(each).borderTopColor, behind(each.parentElement)) < 3)),
     };

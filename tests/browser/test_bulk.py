@@ -184,7 +184,7 @@ def test_no_reason_no_change(person: Callable[..., Person], scripts: bool) -> No
         field = page.locator("#id_reason")
         assert field.get_attribute("aria-invalid") == "true"
         assert "id_reason_error" in (field.get_attribute("aria-describedby") or "")
-        assert page.evaluate("document.activeElement.id") == "id_reason"
+        page.wait_for_function("document.activeElement.id === 'id_reason'")
         assert set(status(*jobs)) == {"failed"}
         assert not JobLog.objects.exists()
     confirm(page, "x" * 300)
@@ -198,7 +198,7 @@ def test_purging_takes_the_number(person: Callable[..., Person]) -> None:
     run_action(page, "purge")
     confirm(page, REASON, number="3")
     assert page.locator("#id_number_error").inner_text() == "That is not the number. Type 2."
-    assert page.evaluate("document.activeElement.id") == "id_number"
+    page.wait_for_function("document.activeElement.id === 'id_number'")
     assert Job.objects.count() == 3
     confirm(page, REASON, number="2")
     assert message(page) == "2 jobs purged."

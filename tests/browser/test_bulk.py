@@ -205,20 +205,20 @@ def test_purging_takes_the_number(person: Callable[..., Person]) -> None:
     assert Job.objects.get().pk == jobs[2].pk
 
 
-def test_clicked_twice(person: Callable[..., Person]) -> None:
-    """The second does nothing."""
-    jobs = many_failed(2)
+@pytest.mark.parametrize("between", [0, 200])
+def test_clicked_twice(person: Callable[..., Person], between: int) -> None:
+    """The second does nothing, and whichever is answered, the person reads how many were changed."""
+    many_failed(1_000)
     page = person().go(f"{LIST}?state=failed")
-    tick(page, jobs)
+    select_all(page, 1_000)
     run_action(page, "requeue")
     page.locator("#id_reason").fill(REASON)
-    page.locator("[data-jq=confirm-form] button[type=submit]").dblclick()
+    page.locator("[data-jq=confirm-form] button[type=submit]").dblclick(delay=between)
     page.wait_for_url("**/job/?state=failed")
-    page.wait_for_load_state()
-    assert set(status(*jobs)) == {"queued"}
-    assert JobLog.objects.filter(event=JobLog.Event.REQUEUED).count() == 2
-    assert sum(AuditEntry.objects.values_list("changed", flat=True)) == 2
-    assert "2 jobs queued." in message(page)
+    assert "1,000 jobs queued." in message(page)
+    assert not Job.objects.exclude(status=Status.QUEUED).exists()
+    assert JobLog.objects.filter(event=JobLog.Event.REQUEUED).count() == 1_000
+    assert sum(AuditEntry.objects.values_list("changed", flat=True)) == 1_000
 
 
 def test_sent_again_after_going_back(person: Callable[..., Person]) -> None:
@@ -254,7 +254,10 @@ def test_the_same_form_sent_again(person: Callable[..., Person]) -> None:
         form={"t": token, "csrfmiddlewaretoken": csrf, "reason": REASON},
         headers={"Referer": page.url},
     )
-    assert "Nothing was changed. 2 skipped: 2 queued." in answer.text()
+    assert (
+        "Nothing was changed. 2 skipped: 2 queued. You had sent this before: 2 jobs queued."
+        in answer.text()
+    )
     assert JobLog.objects.filter(event=JobLog.Event.REQUEUED).count() == 2
 
 

@@ -4,10 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+CHAOS_SECONDS ?= 180
+CHAOS_SEED ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint bench bench-admin clean
+.PHONY: help demo test test-all chaos lint bench bench-admin clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +22,9 @@ test: $(VENV)/.ready ## the suite on PostgreSQL and SQLite, with private servers
 
 test-all: $(VENV)/.ready ## the same, and again on the other supported Django
 	@$(BIN)/python -m tests.run --all -- $(ARGS)
+
+chaos: $(VENV)/.ready ## kill processes and servers under load, then check every job (CHAOS_SECONDS, CHAOS_SEED)
+	@$(BIN)/python -m tests.chaos --seconds $(CHAOS_SECONDS) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) $(ARGS)
 
 lint: $(VENV)/.ready ## style, types, and which module may import which
 	$(BIN)/ruff check .

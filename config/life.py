@@ -13,7 +13,8 @@ from uuid import UUID
 from django.utils import timezone
 
 from config.tasks import build_report, send_email, take_payment
-from jobqueue import queues
+from jobqueue import auditing, queues
+from jobqueue.lifecycle import Counts
 from jobqueue.models import Job, JobLog, Status, Worker
 
 PAUSED = "billing"
@@ -45,14 +46,27 @@ def liven_up() -> Iterator[tuple[str, Callable[[], bool]]]:
     tomorrow = timezone.now() + timedelta(days=1)
     later = send_email.using(run_after=tomorrow)
     scheduled = [later.enqueue(address=f"user{n}@example.com", subject="News") for n in range(5)]
-    Job.objects.filter(pk__in=[_id(each) for each in scheduled[:2]]).cancel(
-        actor=STAFF, reason="the newsletter is off"
-    )
-    queues.pause([PAUSED], actor=STAFF, reason="the payment gateway is down")
+    _cancel([_id(each) for each in scheduled[:2]], "the newsletter is off")
+    _pause(PAUSED, "the payment gateway is down")
     for n in range(7):
         take_payment.enqueue(order_id=9000 + n, amount="19.90")
     running = _id(build_report.using(timeout=7200).enqueue(month="2025-11", seconds=3000.0))
     yield "a long report to run", lambda: _is(running, Status.PROCESSING)
+
+
+def _cancel(jobs: list[UUID], reason: str) -> None:
+    entry = auditing.begin(
+        "cancel", "job", "task=send_email", actor=STAFF, reason=reason, chosen=len(jobs)
+    )
+    auditing.note(entry, Job.objects.filter(pk__in=jobs).cancel(actor=STAFF, reason=reason))
+    auditing.finish(entry)
+
+
+def _pause(queue: str, reason: str) -> None:
+    entry = auditing.begin("pause", "queue", queue, actor=STAFF, reason=reason, chosen=1)
+    queues.pause([queue], actor=STAFF, reason=reason)
+    auditing.note(entry, Counts(changed=1))
+    auditing.finish(entry)
 
 
 def _id(result: Any) -> UUID:

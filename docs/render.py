@@ -17,6 +17,22 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 
+EXPLORED = """\
+## Explored
+
+`tests/model/` searches every state that this table can lead to, within bounds: two workers that die, are stopped
+or lose answers, those who repair, people, and a Redis that forgets, repeats and invents. In each state at most one
+worker runs the job under a lease that holds; no step undoes a cancellation, counts an attempt twice or lets a
+late outcome change anything; and from each state the job comes to an end by what happens sooner or later anyway.
+A move that the table has and the model lacks is an error. The mistakes of other queues (finishing by id alone,
+reading and then writing, and two dozen more) are made there one at a time, and each is found.
+`python -m tests.model` prints the steps that lead to the harm.
+
+`tests/lifecycle/test_pairs.py` lets every event of the table meet every other on a real row: after it, and while
+its transaction holds the row and then commits or rolls back.
+"""
+
+
 def state_machine() -> str:
     """The page on the state machine, from the lifecycle's own table."""
     from jobqueue.lifecycle import TRANSITIONS
@@ -61,6 +77,8 @@ def state_machine() -> str:
         "A heartbeat changes no state: it extends the lease of exactly the attempts (id and attempt) that their",
         "owner names. A cancelled job keeps its lease until its code has let go; until then it is",
         '"cancelled, still stopping" and cannot be queued again.',
+        "",
+        *EXPLORED.splitlines(),
         "",
     ]
     return "\n".join(lines)

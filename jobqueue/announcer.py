@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
 from uuid import UUID
@@ -16,6 +17,8 @@ logger = logging.getLogger("jobqueue")
 
 #: How many jobs are told of at once.
 BATCH = 200
+#: Seconds between two tries while the database cannot be reached, and after which it tries no more.
+PAUSE, PATIENCE = 0.5, 300.0
 
 _News = tuple[Sequence[UUID], Mapping[UUID, BaseException]]
 
@@ -26,6 +29,7 @@ class Announcer:
     def __init__(self) -> None:
         self._news: SimpleQueue[_News | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._until = float("inf")
 
     def tell(
         self, job_ids: Sequence[UUID], exceptions: Mapping[UUID, BaseException] | None = None
@@ -41,6 +45,7 @@ class Announcer:
     def close(self, timeout: float) -> None:
         """Tell what is left, for at most `timeout` seconds."""
         if self._thread is not None:
+            self._until = time.monotonic() + timeout
             self._news.put(None)
             self._thread.join(timeout)
 
@@ -64,10 +69,18 @@ class Announcer:
         connections.close_all()
 
     def _announce(self, job_ids: Sequence[UUID], exceptions: Mapping[UUID, BaseException]) -> None:
-        close_old_connections()
-        try:
-            signals.finished(job_ids, exceptions)
-        except (OperationalError, InterfaceError):
-            # The connection has died since the last time. Nothing has been told: rows come first.
-            connections.close_all()
-            signals.finished(job_ids, exceptions)
+        """Tell of them; while the database is away, wait for it: it was there a moment ago."""
+        give_up_at = time.monotonic() + PATIENCE
+        pause = 0.0  # the connection may only have died since the last time
+        while True:
+            close_old_connections()
+            try:
+                signals.finished(job_ids, exceptions)
+                return
+            except (OperationalError, InterfaceError):
+                # Nothing has been told: rows come first.
+                connections.close_all()
+                if time.monotonic() + pause > min(give_up_at, self._until):
+                    raise
+            time.sleep(pause)
+            pause = PAUSE

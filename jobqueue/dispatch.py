@@ -9,7 +9,6 @@ import logging
 import selectors
 import time
 from collections.abc import Collection, Iterable, Sequence
-from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -42,7 +41,8 @@ def wake(using: str, jobs: Iterable[Ready]) -> None:
     ready = list(jobs)
     connection = connections[using]
     if ready and (connection.vendor == "postgresql" or conf.options().redis is not None):
-        connection.on_commit(partial(_tell, using, ready), robust=True)
+        # Functions, here and below: of a partial that fails Django 5.2 wants to say the name, and raises.
+        connection.on_commit(lambda: _tell(using, ready), robust=True)
 
 
 def _tell(using: str, jobs: Collection[Ready]) -> None:
@@ -55,13 +55,14 @@ def look(using: str, queues: Iterable[str]) -> None:
     """Have workers look, once the current transaction has committed, at what is in these queues."""
     names = frozenset(queues)
     if names:
-        transaction.on_commit(partial(_notify, using, names), using=using, robust=True)
+        transaction.on_commit(lambda: _notify(using, names), using=using, robust=True)
 
 
 def cancelled(using: str, job_ids: Sequence[UUID]) -> None:
     """Tell who runs these jobs, once the current transaction has committed, that they are cancelled."""
     if job_ids and conf.options().redis is not None:
-        transaction.on_commit(partial(tell_cancelled, list(job_ids)), using=using, robust=True)
+        told = list(job_ids)
+        transaction.on_commit(lambda: tell_cancelled(told), using=using, robust=True)
 
 
 def _notify(using: str, queues: Collection[str]) -> None:

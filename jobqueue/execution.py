@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
@@ -97,7 +98,9 @@ class Run:
             if not gate.raise_in_thread(self.stopped):
                 self.told_at += AGAIN_SOON - INSIST_EVERY
         elif loop is not None:
-            loop.call_soon_threadsafe(self._cancel)
+            # A loop that was made for this run alone is closed when the run has ended.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
         # On the loop's own thread, like the end of the body: so it cannot hit what comes after.
@@ -129,7 +132,7 @@ class Run:
                 raise self.stopped
             return await function()
         finally:
-            self._asyncio_task = None
+            self._asyncio_task = self._loop = None
 
 
 async def execute(run: Run) -> Outcome:

@@ -40,6 +40,7 @@ class Slots:
         self._ended: deque[tuple[Run, Outcome]] = deque()
         self._pool = _Pool(self._run_in_thread)
         self._loop: _Loop | None = None
+        self._making_loop = threading.Lock()
         self._is_async: dict[str, bool] = {}
 
     @property
@@ -83,7 +84,8 @@ class Slots:
         to say that it has ended."""
         path = run.attempt.task_path
         try:
-            if path not in self._is_async and is_async(path):
+            # Others of the same path may have been put here before the first of them was looked at.
+            if is_async(path):
                 self._is_async[path] = True
                 self._start_on_loop(run)
                 return None
@@ -96,8 +98,9 @@ class Slots:
         return functools.partial(self._end, run, outcome)
 
     def _start_on_loop(self, run: Run) -> None:
-        if self._loop is None:
-            self._loop = _Loop()
+        with self._making_loop:
+            if self._loop is None:
+                self._loop = _Loop()
         self._loop.submit(run, self._end)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
@@ -242,6 +245,7 @@ class _Loop:
                 # SystemExit in an asyncio task that a job has made goes through the loop. The job
                 # that waits for that task gets it, too; the others must not notice.
                 logger.exception("The event loop was left, and goes on.")
+        self._loop.close()
 
     def _start_all(self) -> None:
         self._woken = False  # before the look: who finds it set has put theirs in before

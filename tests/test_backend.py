@@ -231,6 +231,37 @@ def in_thread(function: Callable[[], None]) -> None:
     thread.join()
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.postgres
+def test_a_thread_is_not_in_its_makers_transaction() -> None:
+    """It has a connection of its own, as in all of Django; what it enqueues is accepted at once."""
+    made: list[str] = []
+
+    def enqueue() -> None:
+        try:
+            made.append(sample.noop.enqueue().id)
+        finally:
+            connections.close_all()
+
+    with transaction.atomic():
+        of_its_own = sample.noop.enqueue()
+        thread = threading.Thread(target=enqueue)
+        thread.start()
+        thread.join(20)
+        transaction.set_rollback(True)
+    assert [str(job.pk) for job in Job.objects.all()] == made
+    assert of_its_own.id not in made
+
+
+@pytest.mark.django_db(transaction=True)
+def test_async_code_is_in_the_transaction_of_its_sync_caller() -> None:
+    with transaction.atomic():
+        async_to_sync(sample.noop.aenqueue)()
+        assert Job.objects.count() == 1
+        transaction.set_rollback(True)
+    assert not Job.objects.exists()
+
+
 @pytest.mark.parametrize("inside", [True, False], ids=["in a transaction", "in autocommit"])
 @pytest.mark.django_db(transaction=True)
 def test_a_refused_call_leaves_the_transaction_alone(inside: bool) -> None:

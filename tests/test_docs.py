@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import TypeGuard
 
 import pytest
 
@@ -40,6 +42,35 @@ def test_the_guarantees_name_tests_that_exist() -> None:
     assert len(named) >= 11
     for path in named:
         assert (PROJECT / path).exists(), path
+
+
+def _functions(path: Path) -> set[str]:
+    """The tests of a file, those of a class with its name before theirs."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}::{each.name}" for each in node.body if _is_function(each)}
+        elif _is_function(node):
+            found.add(node.name)
+    return found
+
+
+def _is_function(node: ast.stmt) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def test_every_case_names_tests_that_exist() -> None:
+    text = (PROJECT / "docs" / "cases.md").read_text()
+    rows = re.findall(r"^\| ([A-Z]+-\d+) \| (.+?) \| (.+?) \| (.*?) ?\|$", text, re.M)
+    assert len(rows) == len(re.findall(r"^\| [A-Z]+-", text, re.M)) >= 80
+    assert len({name for name, *_ in rows}) == len(rows), "an id stands twice"
+    for name, _, verdict, tests in rows:
+        named = re.findall(r"`(tests/\S+?\.py)::(\S+?)`", tests)
+        assert verdict.startswith(("holds", "otherwise", "in part", "not covered yet")), name
+        assert len(named) == tests.count("`") // 2
+        assert bool(named) is not verdict.startswith("not covered yet"), name
+        for path, test in named:
+            assert test in _functions(PROJECT / path), f"{name}: {path}::{test}"
 
 
 def test_every_setting_and_check_has_its_place_on_the_page() -> None:

@@ -28,7 +28,7 @@ from jobqueue import (
     task,
 )
 from jobqueue.attempts import Attempt, Ending, Outcome
-from jobqueue.execution import Run, run_to_end
+from jobqueue.execution import Run, is_async, run_to_end
 from jobqueue.slots import Slots
 from tests.processes import odd
 
@@ -369,6 +369,13 @@ def test_told_before_it_began(path: str) -> None:
     assert run_to_end(a_run).ending is Ending.RELEASED
 
 
+@pytest.mark.parametrize("path", [f"{HERE}.where", f"{HERE}.where_async"])
+def test_told_after_its_end(path: str) -> None:
+    a_run = Run(attempt(path), notes.append, no_transaction)
+    assert run_to_end(a_run).ending is Ending.COMPLETED
+    a_run.stop(TimedOut)  # by a clock that has not heard of the end
+
+
 def test_the_first_reason_stays() -> None:
     a_run = Run(attempt(f"{HERE}.spinning", 60, timeout=1), notes.append, no_transaction)
     a_run.stop(TimedOut)
@@ -466,6 +473,43 @@ def test_as_many_run_side_by_side_as_there_are_slots() -> None:
 @task
 def where() -> str:
     return threading.current_thread().name
+
+
+@task
+async def where_async() -> str:
+    return threading.current_thread().name
+
+
+def loops() -> set[threading.Thread]:
+    """The threads of event loops that there are."""
+    return {each for each in threading.enumerate() if each.name == "jobqueue-loop"}
+
+
+def test_async_jobs_of_a_new_task_all_run_on_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that were started before anyone knew that the task is async."""
+    before, ended, path = loops(), threading.Semaphore(0), f"{HERE}.where_async"
+    slots = Slots(9, ended.release)
+    all_look = threading.Barrier(8, timeout=20)
+
+    def looked_at_together(path: str) -> bool:
+        all_look.wait()
+        return is_async(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jobqueue.slots.is_async", looked_at_together)
+        for _ in range(8):
+            slots.start(Run(attempt(path), notes.append, no_transaction))
+        for _ in range(8):
+            assert ended.acquire(timeout=20)
+    # One that had been put to the threads before, and is looked at only now.
+    late = Run(attempt(path), notes.append, no_transaction)
+    slots.running[late.attempt.pair] = late
+    slots._pool.start(late)
+    assert ended.acquire(timeout=20)
+    assert {each.return_value for _, each in slots.take_ended()} == {"jobqueue-loop"}
+    (loop,) = loops() - before
+    slots.close()
+    loop.join(20)
 
 
 def test_a_slot_outlives_whatever_happens_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -448,6 +448,21 @@ def test_a_task_runs_on_the_immediate_backend(settings: Any) -> None:
     assert asyncio.run(sample.async_describe.aenqueue()).status == TaskResultStatus.SUCCESSFUL
 
 
+@pytest.mark.parametrize("value", [{1}, Decimal(1), uuid.UUID(int=1), object(), b"\xff"], ids=repr)
+def test_the_immediate_backend_refuses_what_ours_refuses(settings: Any, value: Any) -> None:
+    settings.TASKS = IMMEDIATE
+    with pytest.raises((TypeError, ValueError)):
+        sample.echo.enqueue(value)
+
+
+def test_the_immediate_backend_shares_nothing_with_its_caller(settings: Any) -> None:
+    settings.TASKS = IMMEDIATE
+    given = [1, (2, 3)]
+    result = sample.echo.enqueue(given)
+    assert result.return_value == [1, [2, 3]]
+    assert result.return_value is not given
+
+
 def test_progress_and_lines_go_to_the_logger_there(
     settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

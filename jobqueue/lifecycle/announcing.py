@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from uuid import UUID
 
 from django.db import transaction
@@ -24,5 +23,7 @@ def listen(listener: Listener | None) -> Listener | None:
 
 def ended(using: str, job_ids: Sequence[UUID]) -> None:
     """Tell of these jobs once the current transaction has committed, and never if it does not."""
-    if job_ids and _listener is not None:
-        transaction.on_commit(partial(_listener, list(job_ids)), using=using, robust=True)
+    listener, told = _listener, list(job_ids)
+    if told and listener is not None:
+        # A function: of a partial that fails Django 5.2 wants to say the name, and raises.
+        transaction.on_commit(lambda: listener(told), using=using, robust=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -39,6 +40,14 @@ def line(
         actor_name=actor.name if actor else "",
         data=data or {},
     )
+
+
+def times(attempted_at: datetime | None, run_after: datetime) -> dict[str, Any]:
+    """When an attempt began, and how many seconds it had waited: the row forgets with the next one."""
+    if attempted_at is None:
+        return {}
+    waited = (attempted_at - run_after).total_seconds()
+    return {"attempted_at": attempted_at.isoformat(), "waited": round(max(0.0, waited), 3)}
 
 
 def write(using: str, lines: Iterable[JobLog]) -> None:

@@ -237,6 +237,7 @@ def _spent(
 ) -> tuple[Changes, JobLog]:
     """The attempt counts: another one after the settings' backoff, while any is left."""
     data: dict[str, Any] = {"exception": exception, "reason": reason}
+    data |= journal.times(job.attempted_at, job.run_after)
     if job.attempt >= job.max_attempts:
         changes, level = failed(now, error), JobLog.Level.ERROR
         logger.error(
@@ -267,6 +268,7 @@ def _released(job: Job, now: Moment, reason: str) -> tuple[Changes, JobLog]:
         attempt=job.attempt,
         worker=job.worker,
         message=reason or "given back unfinished; the attempt is not spent",
+        data=journal.times(job.attempted_at, job.run_after),
     )
     return {"status": Status.QUEUED, "run_after": now} | given_back(job), line
 

@@ -268,7 +268,7 @@ def _ending_line(outcome: Outcome, status: Status, now: Moment) -> list[JobLog]:
     level = JobLog.Level.INFO
     if outcome.ending in (Ending.ERRORED, Ending.TIMED_OUT, Ending.NOT_FOUND):
         level = JobLog.Level.ERROR if status == Status.FAILED else JobLog.Level.WARNING
-    data = dict(outcome.data)
+    data = dict(outcome.data) | journal.times(attempt.attempted_at, attempt.run_after)
     if status == Status.SCHEDULED and outcome.ending is not Ending.NOT_FOUND:
         data["delay"] = round(outcome.delay, 3)
     return [

@@ -86,7 +86,7 @@ def test_rows(admin_client: Client) -> None:
     for part in (
         *(str(queued.pk), "shop.tasks.<b>charge</b>", "1/7", "waiting <time", ">40 s</time>"),
         *("mail", "ValueError: no", "running <time", ">3 min</time>", "Cancelled, still stopping"),
-        *("finished <time", "took 5.0 s", "due <time", "lease ran out <time", "order=7"),
+        *("finished <time", "took ", "due <time", "lease ran out <time", "order=7"),
     ):
         assert part in body or part in body.replace("40 s", "41 s"), part
     assert "s3cret" not in body
@@ -406,7 +406,7 @@ def test_rights() -> None:
         assert offered == [action]
     body = text(get(staff("view_job")))
     assert 'name="action"' not in body
-    assert 'type="checkbox"' not in body
+    assert 'name="_selected_action"' not in body
 
 
 def test_nobody_adds_changes_or_deletes(admin_client: Client) -> None:

@@ -13,6 +13,7 @@ from django.db import DatabaseError, transaction
 from jobqueue import lifecycle
 from jobqueue.attempts import Attempt, Ending
 from jobqueue.exceptions import LeaseLost
+from jobqueue.lifecycle import journal
 from jobqueue.lifecycle.settling import NOT_FOUND_LIMIT, NOT_FOUND_PAUSE
 from jobqueue.models import Job, JobLog, Status
 from tests.factories import JobFactory, ago, now
@@ -76,7 +77,10 @@ class TestOutcomes:
         (line,) = job.log.all()
         assert (line.event, line.level, line.attempt) == (ending.value, "warning", 1)
         assert (line.worker, line.message) == (WORKER, "ValueError: no")
+        times = {name: line.data.pop(name) for name in ("attempted_at", "waited")}
         assert line.data == {"traceback": "line", "delay": 90.0}
+        assert times == journal.times(attempt.attempted_at, attempt.run_after)
+        assert times["waited"] >= 0
 
     @pytest.mark.parametrize("ending", [Ending.ERRORED, Ending.TIMED_OUT])
     def test_the_last_attempt_fails(self, ending):

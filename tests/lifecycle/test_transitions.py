@@ -6,115 +6,32 @@ import ast
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import jobqueue
 from jobqueue import lifecycle
-from jobqueue.attempts import Ending
+from jobqueue.attempts import Attempt
 from jobqueue.lifecycle import TRANSITIONS, Event
 from jobqueue.lifecycle.states import transition
-from jobqueue.models import FINAL, Job, JobLog, Status
+from jobqueue.models import Job, JobLog, Status
 from jobqueue.postgres import inserting, locking, moving, notifying
 from tests.factories import JobFactory
 from tests.lifecycle.acts import (
     STATUSES,
-    WORKER,
     attempt_of,
     claimed,
     events,
     expire,
-    make_due,
     new_job,
-    outcome,
     picture,
     row,
 )
+from tests.lifecycle.moves import ACTS, LETS_GO, NAMES, at, check_moved, complete_atomically
 
 pytestmark = pytest.mark.django_db
 
 PACKAGE = Path(jobqueue.__file__).parent
-
-
-def settled(ending: Ending, **values: Any) -> Callable[[Job], bool]:
-    def act(job: Job) -> bool:
-        return bool(lifecycle.settle([outcome(attempt_of(job), ending, **values)]).written)
-
-    return act
-
-
-def claim(job: Job) -> bool:
-    owner = JobFactory.build(leased=True).lease_owner
-    return bool(lifecycle.claim(job.queue_name, owner, WORKER, 1))
-
-
-def promote(job: Job) -> bool:
-    return bool(lifecycle.promote([job.pk]))
-
-
-def recover(job: Job) -> bool:
-    return bool(lifecycle.recover([job.pk])) and row(job).status != Status.CANCELLED
-
-
-def lose(job: Job) -> bool:
-    return bool(lifecycle.lose(attempt_of(job).owner, "it died"))
-
-
-def time_out(job: Job) -> bool:
-    attempt = attempt_of(job)
-    return bool(lifecycle.time_out(attempt.owner, [attempt.pair]))
-
-
-def hand_back(job: Job) -> bool:
-    return bool(lifecycle.hand_back(attempt_of(job).owner))
-
-
-def complete_atomically(job: Job) -> bool:
-    try:
-        with lifecycle.atomically(attempt_of(job)) as complete:
-            complete("done")
-    except jobqueue.LeaseLost:
-        return False
-    return True
-
-
-#: Every way in which an event can happen to a job. Each answers whether it did.
-ACTS: list[tuple[Event, str, Callable[[Job], bool]]] = [
-    (Event.DUE, "promote", promote),
-    (Event.RUN_NOW, "run_now", lambda job: lifecycle.run_now(job.pk)),
-    (Event.CLAIMED, "claim", claim),
-    (Event.COMPLETED, "settle", settled(Ending.COMPLETED)),
-    (Event.COMPLETED, "atomically", complete_atomically),
-    (Event.ERRORED, "settle", settled(Ending.ERRORED, delay=60)),
-    (Event.ERRORED, "settle, final", settled(Ending.ERRORED, final=True)),
-    (Event.TIMED_OUT, "settle", settled(Ending.TIMED_OUT, delay=60)),
-    (Event.TIMED_OUT, "time_out", time_out),
-    (Event.SNOOZED, "settle", settled(Ending.SNOOZED, delay=60)),
-    (Event.NOT_FOUND, "settle", settled(Ending.NOT_FOUND)),
-    (Event.RELEASED, "settle", settled(Ending.RELEASED)),
-    (Event.RELEASED, "hand_back", hand_back),
-    (Event.LOST, "recover", recover),
-    (Event.LOST, "lose", lose),
-    (Event.CANCELLED, "cancel", lambda job: lifecycle.cancel(job.pk)),
-    (Event.REQUEUED, "requeue", lambda job: lifecycle.requeue(job.pk)),
-]
-NAMES = [f"{event} by {name}" for event, name, _ in ACTS]
-
-#: What the row's lease may lose although the event is refused: the code has let go, all the same.
-LETS_GO = {Event.COMPLETED, Event.ERRORED, Event.TIMED_OUT, Event.SNOOZED, Event.NOT_FOUND}
-LETS_GO |= {Event.RELEASED, Event.LOST}
-
-
-def at(state: str, event: Event, **values: Any) -> Job:
-    """A job in this state, to which nothing but its status could keep the event from happening."""
-    job = JobFactory(**{state: True}, max_attempts=5, **values)
-    if event is Event.DUE and state == "scheduled":
-        make_due(job)
-    if event is Event.LOST and state in ("processing", "stopping"):
-        expire(job)
-    job.refresh_from_db()
-    return job
 
 
 @pytest.mark.parametrize(("event", "act"), [(e, a) for e, _, a in ACTS], ids=NAMES)
@@ -123,11 +40,11 @@ def test_it_happens_where_the_table_allows_it_and_nowhere_else(event, act):
         check(event, act, state)
 
 
-def check(event: Event, act: Callable[[Job], bool], state: str) -> None:
+def check(event: Event, act: Callable[[Job, Attempt], bool | None], state: str) -> None:
     job = at(state, event, queue_name=state)
     before = picture(job)
     refused = lifecycle.refusal(event, job.status, stopping=job.is_stopping)
-    happened = act(job)
+    happened = act(job, attempt_of(job))
     assert happened is (refused is None), f"{event} from {state}"
     after = picture(job)
     if happened:
@@ -139,23 +56,6 @@ def check(event: Event, act: Callable[[Job], bool], state: str) -> None:
     assert after == before, f"{event} from {state}"
 
 
-def check_moved(moved: lifecycle.Transition, before: dict[str, Any], after: dict[str, Any]) -> None:
-    assert before["status"] in moved.sources
-    assert after["status"] in moved.targets
-    assert (after["finished_at"] is not None) is (after["status"] in FINAL)
-    held = after["status"] == Status.PROCESSING or (
-        moved.event is Event.CANCELLED and before["lease_owner"] is not None
-    )
-    assert (after["lease_owner"] is not None) is held
-    assert (after["lease_expires_at"] is not None) is held
-    assert after["attempt"] == before["attempt"] + (moved.event is Event.CLAIMED)
-    back = int(moved.gives_back)
-    assert after["given_back"] == before["given_back"] + back
-    assert after["max_attempts"] == before["max_attempts"] + back
-    for column in ("id", "task_path", "args", "kwargs", "queue_name", "priority", "enqueued_at"):
-        assert after[column] == before[column]
-
-
 def test_every_target_of_the_table_is_reached():
     """The rows above start with attempts to spare and a fresh search; these are the other ends."""
     reached = {(event, Status.FAILED) for event in (Event.ERRORED, Event.TIMED_OUT, Event.LOST)}
@@ -164,7 +64,7 @@ def test_every_target_of_the_table_is_reached():
             job = JobFactory(processing=True, max_attempts=1)
             if event is Event.LOST:
                 expire(job)
-            assert act(job)
+            assert act(job, attempt_of(job))
             assert row(job).status == Status.FAILED
 
 
@@ -179,7 +79,7 @@ def test_every_event_out_of_the_ordinary_has_a_line_of_its_name():
         job = at(
             next(s for s, status in STATUSES.items() if lifecycle.allows(event, status)), event
         )
-        assert act(job)
+        assert act(job, attempt_of(job))
         if event in happy - {Event.RUN_NOW}:
             assert events(job) == []
         else:

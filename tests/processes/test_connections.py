@@ -185,3 +185,22 @@ def test_a_connection_before_the_workers_were_started(site: Site) -> None:
     for job in jobs:
         assert site.wait_status(job.id, Status.COMPLETED).attempt == 1
     assert tasks
+
+
+@pytest.mark.postgres
+def test_no_transaction_is_open_while_a_job_runs(site):
+    """One would keep dead rows in every table for as long as the job runs."""
+    site.start_ready()
+    job = tasks.until.enqueue("go")
+    site.wait_for("begin", job.id)
+    with connection.cursor() as cursor:
+        for _ in range(20):
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+                "AND pid <> pg_backend_pid() AND state LIKE 'idle in transaction%' "
+                "AND state_change < clock_timestamp() - interval '1 second'"
+            )
+            assert cursor.fetchone() == (0,)
+            cursor.execute("SELECT pg_sleep(0.1)")
+    site.release("go")
+    site.wait_status(job.id, Status.COMPLETED)

@@ -13,6 +13,7 @@ import pytest
 from django.db import connection, transaction
 
 from jobqueue.models import Job, JobLog, Status, Worker
+from tests.factories import JobFactory
 from tests.processes import tasks
 from tests.processes.conftest import OPTIONS, Site, is_alive, wait_gone, wait_until
 
@@ -307,3 +308,17 @@ def test_workers_are_killed_at_random(site):
         for earlier, later in itertools.pairwise(begins):
             assert later["at"] > killed[earlier["pid"]] - 0.5, seed
             assert not is_alive(earlier["pid"])
+
+
+def test_jobs_of_the_dead_take_no_slot(site):
+    """Slots are counted from what a process runs, not from what the table says is running."""
+    stranded = JobFactory.create_batch(2, processing=True)
+    site.start_ready("--concurrency", "2")
+    jobs = [tasks.until.enqueue("go") for _ in range(2)]
+    for job in jobs:
+        site.wait_for("begin", job.id)
+    site.release("go")
+    for job in jobs:
+        site.wait_status(job.id, Status.COMPLETED)
+    still = Job.objects.filter(pk__in=[job.pk for job in stranded])
+    assert set(still.values_list("status", flat=True)) == {Status.PROCESSING}

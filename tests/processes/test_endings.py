@@ -87,6 +87,18 @@ def test_the_words_of_a_failure_can_be_read(site):
     assert rows["long"].error.startswith("ValueError: xxx")
 
 
+def test_a_console_that_knows_ascii_alone(site):
+    """What a task raises can always be said, whatever the worker's output can hold."""
+    worker = site.start_ready(LANG="C", LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    pids = worker.workers
+    for kind in ("plain", "nul", "surrogate", "bytes"):
+        job = odd.raising.enqueue(kind)
+        assert site.wait_status(job.id, Status.FAILED).attempt == 1
+    see_canary(site, worker, pids)
+    assert "Logging error" not in worker.log
+    assert "UnicodeEncodeError" not in worker.log
+
+
 def test_async_tasks_that_break_the_loop(site):
     worker = site.start_ready("--concurrency", "3")
     pids = worker.workers

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from jobqueue import enqueue_many, lifecycle
+from jobqueue import enqueue_many, lifecycle, reconcile
 from jobqueue.attempts import Ending
+from jobqueue.comparing import compare
 from jobqueue.models import Job, Status
 from jobqueue.ready import Shelf, pushing
 from tests.factories import JobFactory
@@ -82,6 +83,22 @@ def test_whatever_makes_a_job_claimable_puts_it_in_line(on_redis: Shelf) -> None
     lifecycle.settle([outcome(released, Ending.RELEASED)])
     expected = {str(each.pk) for each in (due, failed, waiting)} | {str(released.id)}
     assert set(line_up(settled(on_redis))) == expected
+
+
+def test_what_waits_for_its_time_is_not_in_line_however_long_it_waits(on_redis: Shelf) -> None:
+    """Nor is what waits to be tried again: there is nothing to be delivered twice."""
+    delayed, failed = JobFactory(scheduled=True), claimed()
+    lifecycle.settle([outcome(failed, Ending.ERRORED, delay=3600)])
+    for _ in range(3):
+        reconcile.sweep()
+        compare(on_redis)
+        assert line_up(settled(on_redis)) == []
+    make_due(delayed)
+    for _ in range(3):
+        reconcile.sweep()
+        compare(on_redis)
+        assert line_up(settled(on_redis)) == [str(delayed.pk)]
+    assert Job.objects.get(pk=failed.id).status == Status.SCHEDULED
 
 
 def test_a_redis_that_is_gone_costs_a_moment_and_no_job(

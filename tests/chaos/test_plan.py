@@ -1,0 +1,55 @@
+"""A plan is the seed's, and whatever it names can be done."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from tests.chaos import killpoints, tasks
+from tests.chaos.enqueuer import KINDS
+from tests.chaos.faults import ProcessFaults, ServerFaults
+from tests.chaos.plan import (
+    FOCUSES,
+    PROCESS_FAULTS,
+    REDIS_FAULTS,
+    SERVER_FAULTS,
+    draw,
+)
+
+
+@pytest.mark.parametrize("focus", ["", *FOCUSES])
+def test_a_seed_has_one_plan(focus: str) -> None:
+    assert draw(7, 60, focus, redis=True) == draw(7, 60, focus, redis=True)
+
+
+def test_another_seed_has_another_plan() -> None:
+    one, other = draw(7, 60, "", redis=True), draw(8, 60, "", redis=True)
+    assert one.processes != other.processes
+    assert one.servers != other.servers
+
+
+def test_every_kind_of_fault_comes() -> None:
+    plan = draw(7, 600, "", redis=True)
+    assert {act.name for act in plan.processes} == set(PROCESS_FAULTS)
+    assert {act.name for act in plan.servers} == {*SERVER_FAULTS, *REDIS_FAULTS}
+    assert {act.words[0] for act in plan.processes if act.words} == set(killpoints.POINTS)
+
+
+def test_every_fault_can_be_done() -> None:
+    for name in PROCESS_FAULTS:
+        assert hasattr(ProcessFaults, f"_{name}")
+    source = inspect.getsource(ServerFaults)
+    for name in (*SERVER_FAULTS, *REDIS_FAULTS):
+        assert f'"{name}"' in source
+
+
+def test_every_place_is_passed() -> None:
+    source = inspect.getsource(killpoints.install) + inspect.getsource(tasks)
+    for point in killpoints.POINTS:
+        assert f'"{point}"' in source
+
+
+def test_every_task_has_its_jobs() -> None:
+    names = {task.name for task in vars(tasks).values() if hasattr(task, "enqueue")}
+    assert names <= set(KINDS)

@@ -369,7 +369,7 @@ def test_many_tabs_cost_one_computation(person: Callable[..., Person]) -> None:
         answer = someone.context.request.get(f"{someone.address}{OVERVIEW}live/")
         found = answer.text().split('data-jq="tile-queued"')[1].split("<b>")[1].split("</b>")[0]
         seen.append(number_in(found))
-    computed = len(set(seen))
-    assert computed <= 1 + (time.monotonic() - begun) / FRESH
+    # The first may have been computed for somebody before.
+    assert len(set(seen)) <= 2 + (time.monotonic() - begun) / FRESH
     assert seen == sorted(seen)
     assert Job.objects.count() == 20

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 
 from django.utils import timezone
 
@@ -38,10 +39,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A curve: its class, and what an SVG path draws. Gaps are where nothing was measured."""
+    """A curve: its class, and what an SVG path draws. Gaps are where nothing was measured; a point between two
+    gaps is a dot."""
 
     kind: str
     path: str
+    dots: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def lines(
 ) -> Chart:
     """Curves over the same spans: of each its kind and a number a span, None where there is none."""
     top = ceiling(max((n for _, curve in curves for n in curve if n is not None), default=0))
-    drawn = [Line(kind, _path(curve, top)) for kind, curve in curves]
+    drawn = [Line(kind, *_paths(curve, top)) for kind, curve in curves]
     return Chart(title, _scale(top, words), times, lines=drawn)
 
 
@@ -124,19 +127,21 @@ def _scale(top: float, words: Callable[[float], str]) -> list[str]:
     return [words(top), words(top / 2), "0"]
 
 
-def _path(curve: Sequence[float | None], top: float) -> str:
+def _paths(curve: Sequence[float | None], top: float) -> tuple[str, str]:
+    """What draws the stretches of a curve, and the points that stand alone."""
     step = WIDTH / max(1, len(curve))
-    drawn = []
-    pen_up = True
-    for place, number in enumerate(curve):
-        if number is None:
-            pen_up = True
-            continue
-        x, y = _text((place + 0.5) * step), _text(HEIGHT - number / top * HEIGHT)
-        # A point between two gaps would not be seen without a stroke of its own.
-        drawn.append(f"M{x} {y}h0.1" if pen_up else f"L{x} {y}")
-        pen_up = False
-    return "".join(drawn)
+    path, dots = "", ""
+    for measured, stretch in groupby(enumerate(curve), key=lambda each: each[1] is not None):
+        if measured:
+            points = [
+                f"{_text((place + 0.5) * step)} {_text(HEIGHT - (number or 0) / top * HEIGHT)}"
+                for place, number in stretch
+            ]
+            if len(points) > 1:
+                path += "M" + "L".join(points)
+            else:
+                dots += f"M{points[0]}h0.1"
+    return path, dots
 
 
 def _text(number: float) -> str:

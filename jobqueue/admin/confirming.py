@@ -156,7 +156,11 @@ def _confirm(page: DashboardAdmin, request: HttpRequest, verb: str) -> HttpRespo
         return _draw(page, request, known, choice, chosen, form)
     counts = doing.do(page, request, known, choice, chosen, form.cleaned_data)
     level = messages.SUCCESS if counts.changed or known.kind == "sweep" else messages.WARNING
-    messages.add_message(request, level, doing.summary(known, counts))
+    said = doing.summary(known, counts)
+    if not counts.changed:
+        before = doing.sent_before(page, request, known, chosen, form.cleaned_data["reason"])
+        said = f"{said} {before}".rstrip()
+    messages.add_message(request, level, said)
     if counts.left:
         return HttpResponseRedirect(_address(page, request, verb, replace(choice, frozen=None)))
     return HttpResponseRedirect(choice.back)

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, transaction
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from jobqueue import auditing, lifecycle, orders, queues, sweeps
-from jobqueue.actors import Actor
+from jobqueue.actors import Actor, kept_reason
 from jobqueue.admin import words
 from jobqueue.admin.base import DashboardAdmin
 from jobqueue.admin.choosing import Chosen, in_words
@@ -75,6 +75,25 @@ def summary(verb: Verb, counts: Counts) -> str:
         )
         parts.append(left % words.grouped(counts.left))
     return " ".join(parts)
+
+
+def sent_before(
+    page: DashboardAdmin, request: HttpRequest, verb: Verb, chosen: Chosen, reason: str
+) -> str:
+    """What became of it the first time, if this person has sent the same form before: of two clicks it is
+    the second that is answered."""
+    if verb.kind == "sweep":
+        return ""
+    first = (
+        _sent(verb, chosen, request.user, page.using)
+        .filter(
+            reason=kept_reason(reason),
+            chosen=chosen.frozen.chosen if verb.kind == "job" else len(chosen.rows),
+        )
+        .order_by("-pk")
+        .first()
+    )
+    return _("You had sent this before: %s") % say(verb.done, first.changed) if first else ""
 
 
 def skipped(causes: Mapping[str, int]) -> str:
@@ -170,17 +189,17 @@ def _do_rows(
 
 def _repeated(verb: Verb, target: str, chosen: Chosen, user: Any, using: str) -> bool:
     """Whether this person has done just this since the page was shown: the form was sent twice."""
-    return (
-        AuditEntry.objects.using(using)
-        .filter(
-            at__gt=chosen.frozen.moment,
-            verb=verb.key,
-            target_kind=verb.kind,
-            target=target,
-            actor_id=Actor.of(user).id,
-            changed__gt=0,
-        )
-        .exists()
+    return _sent(verb, chosen, user, using).filter(target=target).exists()
+
+
+def _sent(verb: Verb, chosen: Chosen, user: Any, using: str) -> QuerySet[AuditEntry]:
+    """What this person has changed in this way since the page was shown."""
+    return AuditEntry.objects.using(using).filter(
+        at__gt=chosen.frozen.moment,
+        verb=verb.key,
+        target_kind=verb.kind,
+        actor_id=Actor.of(user).id,
+        changed__gt=0,
     )
 
 

@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 
 from jobqueue import clock
-from jobqueue.admin import columns, confirming, detail, filters, search, states
+from jobqueue.admin import columns, confirming, detail, filters, search, states, verbs
 from jobqueue.admin.base import DashboardAdmin, TooSlow, in_time
 from jobqueue.admin.changelist import JobChangeList
 from jobqueue.admin.listing import CURSORS, Listing
@@ -87,6 +87,11 @@ class JobAdmin(DashboardAdmin):
         """The list."""
         if (refused := confirming.guard(self, request)) is not None:
             return refused
+        if request.method == "POST" and request.POST.get("select_across") == "1":
+            # Django asks for a ticked row, too; without scripts the box for all that match is enough.
+            for verb in verbs.on("job"):
+                if f"{verb}_jobs" in request.POST.getlist("action"):
+                    return self._confirm(request, verb)
         response = super().changelist_view(request, {"title": _("Jobs")} | (extra_context or {}))
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             found = response.context_data["cl"]

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from jobqueue import clock, tallies
 from jobqueue.admin import confirming, figures, health, panels, telling, words
@@ -105,7 +106,11 @@ class OverviewAdmin(DashboardAdmin):
         subs = {
             "queued": (_("oldest due"), numbers.oldest, _("none waits")),
             "processing": (
-                _("of %(slots)s slots, %(workers)s workers alive")
+                ngettext(
+                    "of %(slots)s slots, %(workers)s worker alive",
+                    "of %(slots)s slots, %(workers)s workers alive",
+                    crew.alive,
+                )
                 % {"slots": words.grouped(crew.slots), "workers": words.grouped(crew.alive)},
                 None,
                 "",

@@ -137,10 +137,10 @@ class _Tree:
     def _item(self, key: Any, item: Any, depth: int) -> Iterator[str]:
         named = isinstance(key, str)
         name = scalar(key[:CHARACTERS]) if named else str(key)
-        label = f'<span class="jq-{"key" if named else "index"}">{escape(name)}</span>: '
+        label = f'<span class="jq-{"key" if named else "quiet"}">{escape(name)}</span>: '
         self.room -= len(label) + 30
         if named and hiding.is_secret(key):
-            yield f'<li>{label}<span class="jq-hidden-value">{escape(hiding.HIDDEN)}</span></li>'
+            yield f'<li>{label}<span class="jq-quiet">{escape(hiding.HIDDEN)}</span></li>'
         elif not isinstance(item, dict | list) or not item:
             yield f"<li>{label}{self._leaf(item)}</li>"
         elif depth + 1 >= DEPTH:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from django import template
 from django.contrib.admin.sites import all_sites
 from django.template import Context
+from django.utils.functional import SimpleLazyObject
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from jobqueue.admin import states, trees, words
-from jobqueue.admin.base import DashboardAdmin
 from jobqueue.models import Job
+
+if TYPE_CHECKING:
+    from jobqueue.admin import base, states, trees, words
+else:
+    # Looked up when a tag is first used: any widget that a theme draws loads all tag libraries, even while that theme's
+    # own admin, from which ours is made, is still being imported.
+    base, states, trees, words = (
+        SimpleLazyObject(partial(import_module, f"jobqueue.admin.{name}"))
+        for name in ("base", "states", "trees", "words")
+    )
 
 register = template.Library()
 
@@ -34,7 +45,7 @@ def jobs_tabs(context: Context) -> list[dict[str, Any]]:
     for site in all_sites:
         if site.name == request.current_app and site.is_registered(Job):
             page = site.get_model_admin(Job)
-            assert isinstance(page, DashboardAdmin)
+            assert isinstance(page, base.DashboardAdmin)
             return [tab | {"current": False} for tab in page.tabs(request)]
     return []
 

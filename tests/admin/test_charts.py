@@ -49,7 +49,12 @@ def test_nothing_at_all() -> None:
 
 def test_lines_have_gaps_where_nothing_was_measured() -> None:
     chart = charts.lines("t", [("p50", [1, None, 2, 2])], [], figures.number)
-    assert chart.lines[0].path == "M125 50h0.1M625 0h0.1L875 0"
+    assert chart.lines[0].path == "M625 0L875 0"
+
+
+def test_a_point_alone_is_a_dot() -> None:
+    chart = charts.lines("t", [("p50", [1, None, 2, 2])], [], figures.number)
+    assert chart.lines[0].dots == "M125 50h0.1"
 
 
 def test_times_say_the_day_where_hours_do_not_tell() -> None:

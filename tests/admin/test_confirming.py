@@ -44,7 +44,7 @@ def many(number: int, **values: Any) -> list[Job]:
 
 def table(body: str) -> list[list[str]]:
     """The preview: state, number, what will happen."""
-    found = re.search(r'<table data-jq="preview">.*?</table>', body, re.DOTALL)
+    found = re.search(r'<table data-jq="preview"[^>]*>.*?</table>', body, re.DOTALL)
     assert found
     rows = re.findall(r"<tr>(<th scope=\"row\">.*?)</tr>", found[0], re.DOTALL)
     return [
@@ -334,14 +334,16 @@ def test_sent_twice() -> None:
     url = tick(client, "requeue", *jobs)
     data = form(client.get(url).content.decode()) | {"reason": "x"}
     assert send(client, url, data) == ["2 jobs queued."]
-    assert send(client, url, data) == ["Nothing was changed. 2 skipped: 2 queued."]
+    again = "Nothing was changed. 2 skipped: 2 queued."
+    assert send(client, url, data) == [f"{again} You had sent this before: 2 jobs queued."]
+    assert send(client, url, data | {"reason": "another"}) == [again]
     # One of them has run and failed again meanwhile: the reload does not queue it once more.
     Job.objects.filter(pk=jobs[0].pk).update(status="failed", finished_at=now(), attempt=2)
     (message,) = send(client, url, data)
     assert "1 changed since the page was shown" in message
     assert statuses(*jobs) == ["failed", "queued"]
     assert JobLog.objects.filter(event="requeued").count() == 2
-    assert list(AuditEntry.objects.order_by("pk").values_list("changed", flat=True)) == [2, 0, 0]
+    assert list(AuditEntry.objects.order_by("pk").values_list("changed", flat=True)) == [2, 0, 0, 0]
 
 
 def test_paused_twice() -> None:
@@ -353,6 +355,7 @@ def test_paused_twice() -> None:
     Queue.objects.update(paused_at=None)  # somebody resumed it
     assert send(client, url, data) == [
         "Nothing was changed. 1 skipped: 1 changed since the page was shown."
+        " You had sent this before: 1 queue paused."
     ]
     assert Queue.objects.get().paused_at is None
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
+from django.db import connections
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install playwright"
@@ -59,25 +61,23 @@ def rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock():
         yield
         call_command("flush", verbosity=0, interactive=False)
+        connections.close_all()
 
 
 @pytest.fixture(scope="module")
 def site(rows: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
     """`site("csp")`: the address of the site in that variant, started when it is first asked for."""
     addresses: dict[tuple[str, ...], str] = {}
-    started = []
+    sites = ExitStack()
 
     def start(*variants: str) -> str:
         if variants not in addresses:
             log = tmp_path_factory.mktemp("site") / "log"
-            manager = running(log, *variants)
-            addresses[variants] = manager.__enter__()
-            started.append(manager)
+            addresses[variants] = sites.enter_context(running(log, *variants))
         return addresses[variants]
 
     yield start
-    for manager in started:
-        manager.__exit__(None, None, None)
+    sites.close()
 
 
 #: Who may do what, as the docs suggest it.

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from jobqueue.models import AuditEntry, Job, JobLog, Queue, Sweep, Worker, worker_name
+from jobqueue.models import AuditEntry, Job, JobLog, Queue, Sweep, Tally, Worker, worker_name
 from tests.factories import JobFactory, QueueFactory, WorkerFactory, ago, now
 
 EVIL = (
@@ -46,6 +46,7 @@ def seed(*, failed: int = 130, large: int = 14_000_000) -> Seeded:
     _workers(seeded)
     _jobs(seeded, failed, large)
     _sweeps(seeded)
+    _tallies()
     AuditEntry.objects.create(
         at=ago(300),
         actor_id="7",
@@ -189,3 +190,23 @@ def _sweeps(seeded: Seeded) -> None:
         left=[["lost", str(seeded.jobs["evil"].pk), EVIL]],
         eventful=True,
     )
+
+
+def _tallies() -> None:
+    """One span of an hour's chart in which something ended, and the same for the longer ones."""
+    for span in (60, 900, 7_200):
+        start = now()
+        start -= timedelta(seconds=start.timestamp() % span)
+        for path, queue in (("shop.mail.send", "mail"), (f"shop.{EVIL}"[:300], EVIL[:60])):
+            Tally.objects.create(
+                span=span,
+                starts_at=start,
+                queue_name=queue,
+                task_path=path,
+                completed=40,
+                failed=5,
+                retried=9,
+                waits={"4": 54},
+                runs={"6": 54},
+                last_error=f"ServerBusy: 451 {EVIL}",
+            )

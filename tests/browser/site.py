@@ -18,7 +18,7 @@ from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends import signed_cookies
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request
 
 from tests.conftest import PROJECT, database_url
 
@@ -56,7 +56,11 @@ def running(log: Path, *variants: str) -> Iterator[str]:
             yield address
         finally:
             process.terminate()
-            process.wait(10)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()  # or its connections would keep the database
+                process.wait()
 
 
 def _await_answer(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -91,6 +95,7 @@ class Person:
         self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         self.page.on("request", self._on_request)
+        self.page.on("dialog", self._on_dialog)
 
     def _log_in(self, user: User) -> None:
         session = signed_cookies.SessionStore()
@@ -102,11 +107,17 @@ class Person:
         self.context.add_cookies([{"name": name, "value": value, "url": self.address}])
 
     def _on_console(self, message: ConsoleMessage) -> None:
+        if "/favicon.ico" in message.location["url"]:
+            return  # which the browser looks for by itself, once
         self.complaints.append(f"{message.type}: {message.text}")
 
     def _on_request(self, request: Request) -> None:
         if not request.url.startswith((self.address, "data:", "blob:")):
             self.complaints.append(f"request to {request.url}")
+
+    def _on_dialog(self, dialog: Dialog) -> None:
+        self.complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def go(self, path: str) -> Page:
         """Open a page of the site; it must be there."""
@@ -118,4 +129,4 @@ class Person:
     def close(self) -> None:
         """End, and say what the browser complained of."""
         self.context.close()
-        assert self.complaints == []
+        assert not self.complaints, self.complaints

@@ -1,6 +1,6 @@
 // The dashboard's script: live refresh, ages, copying, shortcuts. Without it all the rest works.
 "use strict";
-document.addEventListener("DOMContentLoaded", () => {
+addEventListener("DOMContentLoaded", () => {
 const $ = (selector, within = document) => within.querySelector(selector);
 const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 const named = (name, within) => $(`[data-jq="${name}"]`, within);
@@ -9,25 +9,23 @@ const words = named("words")?.dataset;
 if (!root || !words) return;
 const stored = (name, value) => {
   try {
-    if (value !== undefined) localStorage.setItem(name, value);
-    return localStorage.getItem(name) || "";
+    if (value !== undefined) localStorage[name] = value;
+    return localStorage[name] || "";
   } catch { return ""; } // storage may be forbidden
 };
 
 // Ages go by the server's clock: this machine's may be wrong.
 let asOf = root.dataset.jqNow;
-let offset = Date.parse(asOf) - performance.timeOrigin - (performance.getEntriesByType("navigation")[0]?.responseStart || 0);
-const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+let offset = Date.parse(asOf) - Date.now();
+const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1], ["", Infinity]];
 const age = (time) => {
   const passed = (Date.now() + offset - Date.parse(time.dateTime)) / 1000;
-  let left = Math.abs(passed);
+  const left = Math.abs(passed);
   if (left < 1) return words.now;
-  left -= left % UNITS.find(([size]) => size === 1 || left >= 2 * size)[0];
-  const at = UNITS.findIndex(([size]) => left >= size);
-  const text = UNITS.slice(at, at + 2).map(([size, unit], n) => {
-    const count = Math.floor((n ? left % UNITS[at][0] : left) / size);
-    return count ? `${count} ${unit}` : "";
-  }).join(" ").trim();
+  const at = UNITS.findIndex((each) => left >= each[1]);
+  const [[unit, size], [small, part]] = UNITS.slice(at);
+  const rest = left < 2 * size && Math.floor(left % size / part); // two hours need no minutes
+  const text = `${Math.floor(left / size)} ${unit}` + (rest ? ` ${rest} ${small}` : "");
   return (passed > 0 ? words.ago : words.in).replace("%s", text);
 };
 const selected = (node) => { const chosen = getSelection(); return !chosen.isCollapsed && chosen.containsNode(node, true); };
@@ -41,7 +39,7 @@ setInterval(tellAges, 15000);
 const bar = named("live");
 const regions = $$("[data-jq-live]").map((node) => ({ node, state: "on" }));
 const paused = () => stored("jq-live") === "off";
-const every = (region) => +stored("jq-live") || +region.node.dataset.jqEvery || 5;
+const every = (region) => +stored("jq-live") || +region.node.dataset.jqEvery;
 const asleep = () => Date.now() - touched > 1800000;
 let touched = Date.now();
 let pointer = false;
@@ -61,22 +59,15 @@ const obstacle = ({ node }) => {
   if ($("dialog[open]")) return "dialog";
   if (node.contains(document.activeElement)) return "focus";
   if (selected(node)) return "selected";
-  // Those with an id are opened again after the swap.
-  return $$("details[open]:not([id])", node).some((each) => !each.jqOpen) ? "details" : "";
+  return $("details[open]:not([id])", node) ? "details" : ""; // others are opened again after the swap
 };
-const arrive = (within) => {
-  $$("details[open]", within).forEach((each) => { each.jqOpen = true; });
-  $$("[data-jq-copy]", within).forEach((button) => { button.hidden = false; });
-};
+const arrive = (within) => $$("[data-jq-copy], [data-jq=shortcuts]", within).forEach((button) => { button.hidden = false; });
 const swap = (node, html) => {
-  const kept = $$("details", node).map((each) => [each.id, each.open]);
+  const kept = new Map($$("details", node).map((each) => [each.id, each.open]));
   const scrolled = $$(".jq-scroll, pre", node).map((each) => [each.scrollLeft, each.scrollTop]);
   node.replaceChildren(...new DOMParser().parseFromString(html, "text/html").body.childNodes);
   arrive(node);
-  $$("details", node).forEach((each, n) => {
-    const before = each.id ? kept.find(([id]) => id === each.id) : kept[n];
-    if (before) each.open = before[1];
-  });
+  $$("details", node).forEach((each) => { each.open = kept.get(each.id) ?? each.open; });
   $$(".jq-scroll, pre", node).forEach((each, n) => { [each.scrollLeft, each.scrollTop] = scrolled[n] || [0, 0]; });
 };
 const ask = (url) => fetch(url, { redirect: "manual", cache: "no-store", signal: AbortSignal.timeout(15000) });
@@ -90,13 +81,13 @@ const refresh = async (region) => {
     try {
       const answer = await ask(region.node.dataset.jqLive);
       if (isOut(answer)) return set(region, "out");
-      if (!answer.ok) throw new Error(answer.status);
+      if (!answer.ok) throw answer;
       const html = await answer.text();
       region.wait = 0;
       reason = obstacle(region);
       if (!reason) {
-        asOf = answer.headers.get("X-JQ-Now") || asOf;
-        if (answer.headers.has("X-JQ-Now")) offset = Date.parse(asOf) - Date.now();
+        asOf = answer.headers.get("X-JQ-Now");
+        offset = Date.parse(asOf) - Date.now();
         swap(region.node, html);
         if (answer.headers.has("X-JQ-Final")) return set(region, "final");
       }
@@ -138,10 +129,10 @@ const touch = () => {
   touched = Date.now();
   if (slept) all();
 };
-for (const name of ["keydown", "pointermove", "pointerdown"]) addEventListener(name, touch, { passive: true });
+for (const name of ["keydown", "pointermove", "pointerdown"]) addEventListener(name, touch);
 addEventListener("pointerdown", () => { pointer = true; });
 for (const name of ["pointerup", "pointercancel", "dragend", "blur"]) addEventListener(name, () => { pointer = false; });
-document.addEventListener("visibilitychange", () => { if (!document.hidden) { tellAges(); all(); } });
+addEventListener("visibilitychange", () => { if (!document.hidden) { tellAges(); all(); } });
 
 // The list's bar: rows are never moved under the reader.
 const newer = $("[data-jq-newer]");
@@ -151,16 +142,23 @@ const look = async () => {
       const answer = await ask(newer.dataset.jqNewer);
       if (isOut(answer)) return;
       const { n, capped } = await answer.json();
-      const link = $("a", newer) || newer.appendChild(document.createElement("a"));
-      const text = (n === 1 ? words.one : words.many).replace("%s", n.toLocaleString(document.documentElement.lang) + (capped ? "+" : ""));
-      if (!link.href) link.href = location.pathname + location.search;
-      if (n && link.textContent !== text) link.textContent = text;
+      const number = n.toLocaleString(document.documentElement.lang) + (capped ? "+" : "");
+      const text = (n === 1 ? words.one : words.many).replace("%s", number);
+      const link = $("a", newer);
+      if (link.textContent !== text) link.textContent = text;
       newer.hidden = !n;
     } catch { /* asked again */ }
   }
   setTimeout(look, 10000);
 };
 if (newer) setTimeout(look, 10000);
+
+// What has become of a change is read out, and the next Tab goes on from there.
+const told = $(".messagelist");
+if (told && /\/act\/\w+\/$/.test(document.referrer.split("?")[0])) {
+  told.tabIndex = -1;
+  told.focus();
+}
 
 // Copying; a site on plain HTTP has no clipboard.
 const copy = async (text) => {
@@ -173,7 +171,7 @@ const copy = async (text) => {
     area.remove();
   }
 };
-document.addEventListener("click", async ({ target }) => {
+addEventListener("click", async ({ target }) => {
   const button = target.closest("[data-jq-copy]");
   const before = button?.textContent;
   if (!button || before === words.copied) return;
@@ -187,7 +185,7 @@ document.addEventListener("click", async ({ target }) => {
 const help = named("keys");
 let going = 0;
 const step = (by) => {
-  const rows = $$('#result_list tbody tr, [data-jq$="-row"]').filter((row) => $("a", row));
+  const rows = $$('[data-jq$="-row"]').filter((row) => $("a", row));
   const here = rows.findIndex((row) => row.contains(document.activeElement));
   const row = rows[here < 0 && by < 0 ? rows.length - 1 : here + by];
   if (row) $("a", row).focus();
@@ -201,21 +199,19 @@ const KEYS = {
   "?": () => help.showModal(),
 };
 if (!$("[x-data]")) KEYS["/"] = () => $('#searchbar, [data-jq="search"]')?.focus(); // else the theme has its own
-document.addEventListener("keydown", (event) => {
+addEventListener("keydown", (event) => {
   const { key, target } = event;
   if (stored("jq-keys") === "off" || event.ctrlKey || event.altKey || event.metaKey || $("dialog[open]")) return;
   if (target.isContentEditable || target.closest("textarea, select, input:not([type=checkbox])")) return;
   if (key === "g") { going = Date.now(); return; }
   const tab = Date.now() - going < 1500 && /^[a-z]$/.test(key) && $(`[data-jq^="tab-${key}"]`);
-  const act = tab ? () => tab.click() : Object.hasOwn(KEYS, key) && KEYS[key];
+  const act = tab ? () => tab.click() : KEYS[key];
   going = 0;
   if (!act) return;
   event.preventDefault();
   act();
 });
-const opener = named("shortcuts");
-opener.hidden = false;
-opener.addEventListener("click", () => help.showModal());
+named("shortcuts").addEventListener("click", () => help.showModal());
 const on = $("input", help);
 on.checked = stored("jq-keys") !== "off";
 on.addEventListener("change", () => stored("jq-keys", on.checked ? "" : "off"));

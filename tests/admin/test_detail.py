@@ -690,6 +690,7 @@ def test_fragment(admin_client: Client) -> None:
     ):
         response = get(admin_client, f"{address(job, 'live')}?part={name}")
         assert "no-store" in response["Cache-Control"]
+        assert response["X-JQ-Now"]  # by which clock its ages are
         assert "X-JQ-Final" not in response
         body = response.content.decode()
         assert inside in body

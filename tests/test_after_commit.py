@@ -40,7 +40,7 @@ def deaf_listener() -> Iterator[None]:
 def test_a_job_is_accepted_although_no_word_of_it_gets_out(
     monkeypatch: pytest.MonkeyPatch, atomic: bool
 ) -> None:
-    monkeypatch.setattr(dispatch, "push", fail)
+    monkeypatch.setattr(dispatch, "_notify", fail)
     if atomic:
         with transaction.atomic():
             job = sample.noop.enqueue()

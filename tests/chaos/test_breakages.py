@@ -169,7 +169,10 @@ BREAKAGES = [
     ),
     Breakage(
         "nobody is told of new jobs",
-        (("dispatch.py", "    if ready and (connection", "    if not ready and (connection"),),
+        (
+            ("dispatch.py", "    if ready and (connection", "    if not ready and (connection"),
+            ("dispatch.py", "    if names:\n", "    if not names:\n"),
+        ),
         "calm",
         "jobs of an idle site waited",
     ),

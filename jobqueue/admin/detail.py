@@ -17,7 +17,7 @@ from django.urls import URLPattern
 from django.utils.translation import gettext as _
 
 from jobqueue import clock, lines, timeline, values
-from jobqueue.admin import facts, history, payloads, related, trees
+from jobqueue.admin import facts, history, payloads, related, trees, words
 from jobqueue.admin.base import DashboardAdmin, TooSlow, in_time
 from jobqueue.excerpts import Beginning, Start
 from jobqueue.models import Job, Status, Worker
@@ -71,6 +71,7 @@ def live(page: DashboardAdmin, request: HttpRequest, job_id: uuid.UUID) -> HttpR
         request, "admin/jobqueue/job_live.html", context.parts(wanted) | {"parts": wanted}
     )
     response["Cache-Control"] = "no-store"
+    response["X-JQ-Now"] = words.iso(context.now)
     if facts.is_over(job):
         response["X-JQ-Final"] = "1"
     return response

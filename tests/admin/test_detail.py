@@ -119,7 +119,7 @@ def test_why_it_failed_comes_first(admin_client: Client) -> None:
     assert places == sorted(places)
     assert "CardError" in part(body, "job-header")
     attempts = part(body, "attempts")
-    assert attempts.index(" open>") < attempts.index("File &quot;/srv/shop/tasks.py")
+    assert attempts.index(" open data-jq-open>") < attempts.index("File &quot;/srv/shop/tasks.py")
     assert '<span class="jq-library">  File &quot;/srv/venv' in attempts
     assert "<strong>stripe.CardError: no money for canary</strong>" in attempts
     assert "hunter2" not in body
@@ -690,6 +690,7 @@ def test_fragment(admin_client: Client) -> None:
     ):
         response = get(admin_client, f"{address(job, 'live')}?part={name}")
         assert "no-store" in response["Cache-Control"]
+        assert response["X-JQ-Now"]  # by which clock its ages are
         assert "X-JQ-Final" not in response
         body = response.content.decode()
         assert inside in body

@@ -169,5 +169,5 @@ def test_each_state_has_its_buttons(person: Callable[..., Person]) -> None:
     someone = person()
     for state, offered in OFFERED.items():
         page = page_of(someone, JobFactory(**{state: True}))
-        buttons = page.locator("[data-jq=job-header] .jq-buttons a")
+        buttons = page.locator("[data-jq=job-header] a[href*='/act/']")
         assert {each.get_attribute("data-jq") for each in buttons.all()} == offered, state

@@ -116,21 +116,25 @@ def _goes_on(page: Page) -> None:
     page.wait_for_function("!document.querySelector('[data-jq-live]').firstElementChild.kept")
 
 
-def test_an_attempt_that_was_opened_stays_open(watching: Callable[..., Person]) -> None:
-    """What it says is refreshed with the rest."""
+def test_open_details_hold_it(watching: Callable[..., Person]) -> None:
+    """Those that are opened; the newest attempt is open from the start."""
     job = JobFactory(processing=True, attempt=2)
     JobLogFactory(job=job, event=JobLog.Event.ERRORED, attempt=1, level="error", message="E: no")
     page = watching(f"{LIST}{job.pk}/change/").page
-    attempts = page.locator("[data-jq=attempts] details")
-    attempts.nth(1).locator("summary").click()
-    attempts.nth(0).locator("summary").click()
-    page.locator("h1").click()
-    page.evaluate("document.querySelector('[data-jq=attempts] details').kept = true")
     pass_time(page, EVERY)
     wait_status(page, "Live.")
+    page.locator("[data-jq=attempts] details").nth(1).locator("summary").click()
+    page.locator("h1").click()
+    page.clock.run_for(EVERY)
+    wait_status(page, "Waiting: details are open.")
+    page.evaluate("document.querySelector('[data-jq=attempts] details').kept = true")
+    page.clock.run_for(2 * EVERY)
+    assert page.evaluate("document.querySelector('[data-jq=attempts] details').kept")
+    page.locator("[data-jq=attempts] details").nth(1).locator("summary").click()
+    page.locator("h1").click()
+    page.clock.run_for(1_100)
     page.wait_for_function("!document.querySelector('[data-jq=attempts] details').kept")
-    assert attempts.nth(1).get_attribute("open") is not None
-    assert attempts.nth(0).get_attribute("open") is None
+    wait_status(page, "Live.")
 
 
 def test_the_table_of_the_chart_holds_it(watching: Callable[..., Person]) -> None:

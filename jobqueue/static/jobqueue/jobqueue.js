@@ -59,15 +59,15 @@ const obstacle = ({ node }) => {
   if ($("dialog[open]")) return "dialog";
   if (node.contains(document.activeElement)) return "focus";
   if (selected(node)) return "selected";
-  return $("details[open]:not([id])", node) ? "details" : ""; // others are opened again after the swap
+  return $("details[open]:not([data-jq-open])", node) ? "details" : ""; // but what the page opens itself
 };
 const arrive = (within) => $$("[data-jq-copy], [data-jq=shortcuts]", within).forEach((button) => { button.hidden = false; });
 const swap = (node, html) => {
-  const kept = new Map($$("details", node).map((each) => [each.id, each.open]));
+  const closed = $$("details:not([open])", node).map((each) => each.id);
   const scrolled = $$(".jq-scroll, pre", node).map((each) => [each.scrollLeft, each.scrollTop]);
   node.replaceChildren(...new DOMParser().parseFromString(html, "text/html").body.childNodes);
   arrive(node);
-  $$("details", node).forEach((each) => { each.open = kept.get(each.id) ?? each.open; });
+  $$("details", node).forEach((each) => { each.open &&= !closed.includes(each.id); });
   $$(".jq-scroll, pre", node).forEach((each, n) => { [each.scrollLeft, each.scrollTop] = scrolled[n] || [0, 0]; });
 };
 const ask = (url) => fetch(url, { redirect: "manual", cache: "no-store", signal: AbortSignal.timeout(15000) });

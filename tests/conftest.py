@@ -28,8 +28,11 @@ def pytest_report_header() -> list[str]:
     return [f"database: {connection.vendor}{version}"]
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is marked `postgres` or `sqlite` on another database."""
+    """Skip what is marked `postgres` or `sqlite` on another database. What drives a browser comes
+    last: it leaves an event loop in this thread."""
+    items.sort(key=lambda item: "browser" in item.path.parent.name)
     for item in items:
         for marker, (vendor, reason) in VENDORS.items():
             if item.get_closest_marker(marker) and connection.vendor != vendor:

@@ -3,9 +3,9 @@
     python -m tests.run [--all] [--only postgres|sqlite] [-- arguments for pytest]
 
 A leg is the suite on one database under one Django; `--all` adds the legs of the other supported
-Django. A leg has two parts: the quick tests, then those that start processes; on SQLite the other
-Django gets the first alone, since processes differ by database and by Django, but not by both at
-once. A few that fail
+Django. A leg has three parts: the quick tests, those that start processes, those that drive a browser. The
+last are for PostgreSQL; and on SQLite the other Django gets the first alone, since processes differ
+by database and by Django, but not by both at once. A few that fail
 beside others are run once more, alone, and the table says so. `DATABASE_URL` and `REDIS_URL` take
 the place of the shared servers.
 """
@@ -31,8 +31,11 @@ from tests.servers import PrivatePostgres, PrivateRedis, ServerError, room
 
 # The second part waits more than it computes; what it measures has generous bounds.
 PARTS = (
-    ["-m", "not processes", "-n", "2"],
+    ["-m", "not processes and not browser", "-n", "2"],
     ["-m", "processes", "-n", "2"],
+    # Apart, since what drives the browser keeps an event loop in the thread of the tests; by files,
+    # each of which has a site of its own.
+    ["-m", "browser", "-n", "2", "--dist", "loadfile"],
 )
 FEW = 5  # failures that may be their neighbours' fault; more are not
 TIMED_OUT = 124

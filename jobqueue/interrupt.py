@@ -17,9 +17,12 @@ import queue
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import compress, starmap
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from types import FrameType
+from types import CodeType
 from typing import Any
 
 from jobqueue.exceptions import Stopped
@@ -80,33 +83,44 @@ class Gate:
         if not self._open or not self._lock.acquire(blocking=False):
             return False
         try:
-            if self._is_delicate():
-                return False
-            _set_async_exc(self._thread_id, id(exception))
+            with _looking_alone():
+                frame = sys._current_frames().get(self._thread_id)
+                if frame is None or _is_delicate(frame.f_code):
+                    return False
+                return _raise_while_in(frame.f_code, self._thread_id, exception)
         finally:
             self._lock.release()
-        return True
 
-    def _is_delicate(self) -> bool:
-        frame = _frame_of(self._thread_id)
-        if frame is None:
-            return False
-        code = frame.f_code
-        return (
-            code.co_name in _LOCKING
-            or code.co_filename in _DELICATE_FILES
-            or code.co_filename.startswith(_OURS)
-        )
+
+def _is_delicate(code: CodeType) -> bool:
+    return (
+        code.co_name in _LOCKING
+        or code.co_filename in _DELICATE_FILES
+        or code.co_filename.startswith(_OURS)
+    )
+
+
+def _raise_while_in(code: CodeType, thread_id: int, exception: type[Stopped]) -> bool:
+    """Have `exception` raised in the thread if it is in `code` still; whether it was.
+
+    The interpreter may let the thread go on between any two of our bytecodes, so it is looked at and
+    told within one of them: what `list` draws its single item from is all written in C.
+    """
+    frames = starmap(sys._current_frames, ((),))
+    codes = map(attrgetter("f_code"), map(itemgetter(thread_id), frames))
+    told = compress(((thread_id, id(exception)),), map({code}.__contains__, codes))
+    return bool(list(starmap(_set_async_exc, told)))
 
 
 #: One thread at a time looks at where another is.
 _looking = threading.Lock()
 
 
-def _frame_of(thread_id: int) -> FrameType | None:
-    """Where a thread is. While we hold the interpreter it stands still there.
+@contextmanager
+def _looking_alone() -> Iterator[None]:
+    """For looks at where another thread is.
 
-    Up to Python 3.12 the call below holds a lock of the interpreter's while it makes objects. If
+    Up to Python 3.12 `sys._current_frames` holds a lock of the interpreter's while it makes objects. If
     that starts the garbage collector, whose callbacks let other threads run, the next of them to
     need the lock stops everything for good (CPython issue 106883).
     """
@@ -114,7 +128,7 @@ def _frame_of(thread_id: int) -> FrameType | None:
         collects = gc.isenabled()
         gc.disable()
         try:
-            return sys._current_frames().get(thread_id)
+            yield
         finally:
             if collects:
                 gc.enable()

@@ -213,6 +213,7 @@ def test_no_lock_is_left_behind() -> None:
 
 COLLECTED_WHILE_LOOKING = """
 import gc, threading, time
+from jobqueue import TimedOut
 from jobqueue.interrupt import Gate
 
 gates, made, over = [], threading.Barrier(2), threading.Event()
@@ -239,7 +240,7 @@ starter.start()
 gc.callbacks.append(lambda phase, info: time.sleep(0))
 gc.set_threshold(1, 1, 1)
 for _ in range(2_000):
-    gates[0]._is_delicate()
+    assert not gates[0].raise_in_thread(TimedOut)  # it waits in threading's own code
 assert gc.isenabled()
 over.set()
 starter.join()

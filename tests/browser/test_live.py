@@ -271,11 +271,17 @@ def test_a_hidden_tab_asks_nothing(watching: Callable[..., Person]) -> None:
     assert asked == []
 
 
+def _numbers(page: Page) -> list[str]:
+    """What the tiles count; the ages beside it go on without an answer."""
+    lines = page.locator("[data-jq=tiles]").inner_text().splitlines()
+    return [line for line in lines if line.strip().isdigit()]
+
+
 def test_signed_out(watching: Callable[..., Person]) -> None:
     """It says so, keeps what was there, and asks no more."""
     someone = watching()
     page = someone.page
-    before = page.locator("[data-jq=tiles]").inner_text()
+    before = _numbers(page)
     someone.context.clear_cookies()
     with requests(page, "/live/") as asked:
         page.clock.run_for(EVERY)
@@ -283,7 +289,7 @@ def test_signed_out(watching: Callable[..., Person]) -> None:
         for _each in range(4):
             page.clock.run_for(15_000)
     assert len(asked) == 1
-    assert page.locator("[data-jq=tiles]").inner_text() == before
+    assert _numbers(page) == before
     with requests(page, "/live/") as asked:
         page.keyboard.press("r")
         page.clock.run_for(EVERY)
@@ -302,12 +308,6 @@ def test_a_right_that_is_taken_away(watching: Callable[..., Person]) -> None:
     user.is_superuser = True
     user.save()
     someone.complaints = [each for each in someone.complaints if "403" not in each]
-
-
-def _numbers(page: Page) -> list[str]:
-    """What the tiles count; the ages beside it go on without an answer."""
-    lines = page.locator("[data-jq=tiles]").inner_text().splitlines()
-    return [line for line in lines if line.strip().isdigit()]
 
 
 @pytest.mark.parametrize("failure", ["status", "network"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,8 @@ MOST_PENDING = 20_000
 MOST_KNOWN = 5_000
 #: The longest that the making of rows waits for somebody who makes the same ones, in seconds.
 PATIENCE = 0.2
+#: For how long a process that leaves tries to write what others hold, and between two tries, in seconds.
+LAST_PATIENCE, LAST_PAUSE = 2.0, 0.05
 #: Rows that one statement changes or removes.
 BATCH = 200
 
@@ -205,6 +208,15 @@ class Counter:
                 logger.warning("Cannot write what charts are drawn from: %s", error)
         if len(self._pending) > MOST_PENDING:
             self._pending.clear()
+
+    def close(self, now: datetime) -> None:
+        """Write what there is for the last time: what others hold is tried again for a while, since
+        nobody will write it later."""
+        give_up_at = time.monotonic() + LAST_PATIENCE
+        self.write(now)
+        while self._pending and time.monotonic() < give_up_at:
+            time.sleep(LAST_PAUSE)
+            self.write(now)
 
     def _write(self, using: str) -> None:
         unknown = self._pending.keys() - self._rows.keys()

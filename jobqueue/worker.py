@@ -571,7 +571,7 @@ class Worker:
             lifecycle.take_notes([*self._late_notes, *self._notes])
             # Nothing runs here any more: if it owns anything, the answer to a claim was lost.
             lifecycle.hand_back(self._owner, reason="its worker left and did not know of it")
-            self._counter.write(clock.now(self._using))
+            self._counter.close(clock.now(self._using))
             self._recorder.close()
             WorkerRow.objects.using(self._using).filter(pk=self._owner).delete()
         connections.close_all()

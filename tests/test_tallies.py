@@ -218,6 +218,19 @@ class TestBesideOthers:
         assert Tally.objects.count() == len(KEPT)
 
     @pytest.mark.postgres
+    def test_who_leaves_tries_again_while_a_row_is_held(self):
+        moment = now()
+        counter = done(2)
+        counter.write(moment)
+        counter.count(ended(), Status.COMPLETED)
+        with held(Tally.objects.get(span=60)) as release:
+            letting_go = threading.Timer(0.3, release)
+            letting_go.start()
+            counter.close(moment)
+            letting_go.join()
+        assert [totals(span) for span in KEPT] == [(3, 0, 0)] * len(KEPT)
+
+    @pytest.mark.postgres
     def test_a_row_that_somebody_is_making(self):
         moment = now()
         done().write(moment)

@@ -61,7 +61,7 @@ FROM (
             AS status,
         part < 870 OR (part >= 990 AND n %% 10 = 0) AS ran, part BETWEEN 950 AND 989 AS retried
     FROM (
-        SELECT n, n * 7919 %% 1000 AS part,
+        SELECT n, n::bigint * 7919 %% 1000 AS part,
             now() - (%(rows)s - n) * (%(days)s * interval '1 day') / %(rows)s AS at
         FROM generate_series(1, %(rows)s) AS n) AS numbered) AS jobs
 """

@@ -137,6 +137,19 @@ def test_a_connection_that_was_cut_is_an_error_once(sent: list[bytes]) -> None:
     assert Job.objects.count() == 2
 
 
+def test_no_answer_at_all_is_the_connections_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unanswered(pgconn: Any) -> Iterator[Any]:
+        yield from ()
+        return []
+
+    with monkeypatch.context() as patched:
+        patched.setattr(wire.generators, "execute", unanswered)
+        with pytest.raises(OperationalError, match="sent no result"):
+            noop.enqueue()
+    connection.close()
+    noop.enqueue()
+
+
 def test_what_is_sent_often_is_prepared(sent: list[bytes]) -> None:
     for _ in range(2 * wire.PREPARE_AFTER):
         noop.enqueue()

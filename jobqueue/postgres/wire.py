@@ -123,7 +123,11 @@ def _is_prepared(raw: psycopg.Connection[Any], statement: Statement) -> bool:
 
 def _wait(raw: psycopg.Connection[Any]) -> Any:
     # As the driver's cursors do: a signal's handler runs meanwhile, and so do other greenlets.
-    return raw.wait(generators.execute(raw.pgconn))[-1]
+    results = raw.wait(generators.execute(raw.pgconn))
+    if not results:
+        # The driver's cursors know of this case, too. What the server did with it nobody can tell.
+        raise psycopg.OperationalError("the server has sent no result")
+    return results[-1]
 
 
 def _moment_reader(connection: BaseDatabaseWrapper) -> Callable[[bytes], datetime]:

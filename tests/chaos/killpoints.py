@@ -47,7 +47,10 @@ def armed(room: Path) -> Path:
 
 def arm(room: Path, point: str, action: str) -> None:
     """Have the first process that passes do it."""
-    (armed(room) / point).write_text(action)
+    # Put in place whole: who passes takes the file as soon as it has its name.
+    written = room / f"arming-{point}"
+    written.write_text(action)
+    written.rename(armed(room) / point)
 
 
 def disarm(room: Path) -> None:

@@ -31,7 +31,7 @@ QUIET = 60.0
 CANARIES = 5
 LONG_TICK, AT_ONCE = 8.0, 3.0
 #: Whole histories that are printed.
-SHOWN = 12
+SHOWN = 4
 
 
 class Run:
@@ -208,12 +208,13 @@ class Run:
         print(f"server faults: {_counted(faults)}", flush=True)
 
     def _tell(self, jobs: int) -> int:
-        for words in self._violations:
-            print(f"VIOLATION: {words}")
         for number, (words, job) in enumerate(self._broken):
             print(f"VIOLATION: job {job.id} ({job.kind}) {words}")
             if number < SHOWN:
                 print(job)
+        # Last, where who sees only the end of it looks: what is true of a process is the cause of the rest.
+        for words in self._violations:
+            print(f"VIOLATION: {words}")
         violations = len(self._violations) + len(self._broken)
         kills = self._fleet.kills + len(self._fleet.self_kills)
         print(

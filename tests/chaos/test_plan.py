@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +55,31 @@ def test_every_place_is_passed() -> None:
 def test_every_task_has_its_jobs() -> None:
     names = {task.name for task in vars(tasks).values() if hasattr(task, "enqueue")}
     assert names <= set(KINDS)
+
+
+def test_who_passes_an_armed_place_finds_what_to_do(tmp_path: Path) -> None:
+    """Were the file there before its text is, a worker would end by an error of the run's own."""
+    killpoints.armed(tmp_path).mkdir()
+    over = threading.Event()
+
+    def arm_again_and_again() -> None:
+        while not over.is_set():
+            killpoints.arm(tmp_path, "body", "kill")
+
+    armer = threading.Thread(target=arm_again_and_again)
+    armer.start()
+    found: set[str] = set()
+    passed = 0
+    taken = killpoints.armed(tmp_path) / "body.taken"
+    try:
+        while passed < 500:
+            try:
+                (killpoints.armed(tmp_path) / "body").rename(taken)
+            except FileNotFoundError:
+                continue
+            found.add(taken.read_text())
+            passed += 1
+    finally:
+        over.set()
+        armer.join()
+    assert found == {"kill"}

@@ -24,14 +24,15 @@ def execution(context: JobContext, call: str) -> Iterator[dict[str, Any]]:
     assert context.run is not None
     fence = {"attempt": context.attempt, "owner": str(context.run.attempt.owner)}
     about = {"job": context.job_id, "call": call, **fence}
-    record.say("begin", **about)
-    killpoints.hit("body")
+    # All in the `try`: an attempt whose time is up is told so wherever it just is.
     try:
+        record.say("begin", **about)
+        killpoints.hit("body")
         yield fence
+        record.say("end", how="returned", **about)
     except BaseException as error:
         record.say("end", how=type(error).__name__, **about)
         raise
-    record.say("end", how="returned", **about)
 
 
 def spend(seconds: float) -> None:

@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 from jobqueue import auditing, clock
 from jobqueue.admin import confirming, telling, trail, words
 from jobqueue.admin.base import DashboardAdmin, TooSlow, in_time
+from jobqueue.admin.panels import migrated
 from jobqueue.admin.trail import Trail
 from jobqueue.models import AuditEntry
 
@@ -44,12 +45,12 @@ class AuditAdmin(DashboardAdmin):
         """The export comes before the list's pages, which end in one that takes any text."""
         return [self.page("export/", self.export_view, "export"), *super().get_urls()]
 
+    @migrated
+    @confirming.for_viewers
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The newest rows, or those before or after a row of the page one comes from."""
-        if not self.may(request, self.view_verb):
-            return confirming.refuse(self, request, "view", self.view_verb)
         found = Trail.of(self, request, request.GET.dict())
         try:
             with in_time(self.using):

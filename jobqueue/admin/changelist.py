@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from jobqueue import clock
-from jobqueue.admin import columns, paging, states, windows
+from jobqueue.admin import columns, paging, states
 from jobqueue.admin.base import TooSlow, in_time
 from jobqueue.admin.listing import CURSORS, FILTERS, Listing
 from jobqueue.admin.words import CAP, grouped
@@ -153,7 +153,7 @@ class JobChangeList(ChangeList):
         """How far was searched, if not to the end."""
         if self.too_slow or not self.listing.windowed:
             return ""
-        number = grouped(windows.SEARCH_WINDOW)
+        number = grouped(self.listing.reach)
         if self.listing.order is paging.NEWEST:
             return _("In the newest %s jobs.") % number
         return _("In the first %s jobs.") % number

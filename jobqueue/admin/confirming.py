@@ -6,9 +6,9 @@ seen: neither a job that came later, nor one that has moved on since, nor the sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial, update_wrapper
+from functools import partial, update_wrapper, wraps
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -33,6 +33,7 @@ from jobqueue.admin import cautions, choosing, doing, tokens, verbs, words
 from jobqueue.admin.asking import Confirmation, recent_reasons
 from jobqueue.admin.base import RIGHTS, DashboardAdmin, TooSlow, in_time
 from jobqueue.admin.choosing import Chosen
+from jobqueue.admin.panels import migrated
 from jobqueue.admin.tokens import Choice, Stale
 from jobqueue.admin.verbs import Verb, say
 from jobqueue.models import Job
@@ -76,6 +77,18 @@ def refuse(
     return page.draw(request, "refused.html", title, status=403, needed=needed)
 
 
+def for_viewers(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A view for those who may see the rows of its model; all others are told which right they lack."""
+
+    @wraps(view)
+    def guarded(page: DashboardAdmin, request: HttpRequest, *args: Any, **kw: Any) -> HttpResponse:
+        if not page.may(request, page.view_verb):
+            return refuse(page, request, "view", page.view_verb)
+        return view(page, request, *args, **kw)
+
+    return guarded
+
+
 def guard(page: DashboardAdmin, request: HttpRequest) -> HttpResponse | None:
     """The answer to an action of the list that nobody offered this person; None for any other request."""
     if request.method != "POST":
@@ -117,6 +130,7 @@ def _back(page: DashboardAdmin, request: HttpRequest, verb: str, ids: Sequence[o
     return page.url("changelist")
 
 
+@migrated
 def _confirm(page: DashboardAdmin, request: HttpRequest, verb: str) -> HttpResponse:
     """Show what would happen; do it when that is posted."""
     known = verbs.on(page.model._meta.model_name).get(verb)

@@ -49,7 +49,7 @@ def within(base: windows.Base, condition: Q) -> Number:
     """The rows among the first of a base that meet a condition, up to CAP + 1."""
     rows = _marked(base, condition).order_by(*terms(base.order))
     try:
-        sql, params = _sql(rows[: windows.SEARCH_WINDOW])
+        sql, params = _sql(rows[: base.size])
     except EmptyResultSet:
         return NONE
     found = f"SELECT 1 FROM ({sql}) AS w WHERE w.jq_meets = 1 LIMIT {CAP + 1}"
@@ -58,7 +58,7 @@ def within(base: windows.Base, condition: Q) -> Number:
 
 def at_a_glance(base: windows.Base, condition: Q) -> Number:
     """The rows of a base that meet a condition, if the base is small; else NULL."""
-    limit = min(GLANCE, windows.SEARCH_WINDOW)
+    limit = min(GLANCE, base.size)
     try:
         sql, params = _sql(_marked(base, condition).order_by()[: limit + 1])
     except EmptyResultSet:

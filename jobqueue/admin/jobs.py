@@ -23,6 +23,7 @@ from jobqueue.admin import columns, confirming, detail, filters, search, states,
 from jobqueue.admin.base import DashboardAdmin, TooSlow, in_time
 from jobqueue.admin.changelist import JobChangeList
 from jobqueue.admin.listing import CURSORS, Listing
+from jobqueue.admin.panels import migrated
 from jobqueue.admin.words import CAP, grouped
 from jobqueue.models import Job
 
@@ -81,6 +82,7 @@ class JobAdmin(DashboardAdmin):
             now=clock.now(self.using),
         )
 
+    @migrated
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -102,6 +104,7 @@ class JobAdmin(DashboardAdmin):
             }
         return response
 
+    @migrated
     def newer_view(self, request: HttpRequest) -> HttpResponse:
         """How many jobs have come before the first row of a page since it was drawn, as JSON."""
         self.demand(request, self.view_verb)
@@ -146,6 +149,7 @@ class JobAdmin(DashboardAdmin):
 
     # One job
 
+    @migrated
     def change_view(
         self,
         request: HttpRequest,

@@ -153,7 +153,12 @@ class Listing:
         rows = self.jobs.filter(self.ground.rows)
         for condition in filter(self._is_indexed, self.conditions):
             rows = rows.filter(condition.q)
-        return windows.Base(rows, self.order)
+        return windows.Base(rows, self.order, self.reach)
+
+    @property
+    def reach(self) -> int:
+        """How many rows a window of it holds."""
+        return windows.FAR if any(each.far for each in self.conditions) else windows.NEAR
 
     @property
     def sought(self) -> Q:

@@ -36,12 +36,11 @@ class OverviewAdmin(DashboardAdmin):
         ]
 
     @migrated
+    @confirming.for_viewers
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The page."""
-        if not self.may(request, self.view_verb):
-            return confirming.refuse(self, request, "view", self.view_verb)
         return self.draw(request, "overview.html", _("Job queue"), **self._shown(request))
 
     @migrated

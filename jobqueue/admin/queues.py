@@ -82,12 +82,11 @@ class QueueAdmin(DashboardAdmin):
         ]
 
     @migrated
+    @confirming.for_viewers
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The page."""
-        if not self.may(request, self.view_verb):
-            return confirming.refuse(self, request, "view", self.view_verb)
         return self.draw(request, "queues.html", _("Queues"), **self._shown(request))
 
     @migrated
@@ -96,6 +95,7 @@ class QueueAdmin(DashboardAdmin):
         self.demand(request, self.view_verb)
         return panels.fragment(self, request, "_queues.html", self._shown(request))
 
+    @confirming.for_viewers
     def change_view(
         self,
         request: HttpRequest,
@@ -104,8 +104,6 @@ class QueueAdmin(DashboardAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         """The jobs of one queue."""
-        if not self.may(request, self.view_verb):
-            return confirming.refuse(self, request, "view", self.view_verb)
         query = urlencode({"queue": unquote(object_id)})
         return HttpResponseRedirect(f"{self.url('changelist', model=Job)}?{query}")
 

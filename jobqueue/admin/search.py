@@ -42,12 +42,13 @@ _OPERATORS = {">=": "gte", "<=": "lte", ">": "gt", "<": "lt", "=": "exact", "": 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Some of the jobs: which, in words for people, and what index could lead to them ("id", "period",
-    "queue"; none for most)."""
+    """Some of the jobs: which, in words for people, what index could lead to them ("id", "period",
+    "queue"; none for most), and whether it is worth going far for it."""
 
     q: Q
     words: str
     index: str = ""
+    far: bool = False
 
 
 class Refused(Exception):
@@ -199,6 +200,7 @@ def _argument(word: str, path: list[str], text: str, see_args: bool) -> Conditio
     return Condition(
         Q(HasValue(column, path, value)),
         _("%(path)s is %(value)s") % {"path": shown, "value": _short(dumps(value))},
+        far=True,
     )
 
 

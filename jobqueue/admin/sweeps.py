@@ -92,12 +92,11 @@ class SweepAdmin(DashboardAdmin):
         ]
 
     @migrated
+    @confirming.for_viewers
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The page."""
-        if not self.may(request, self.view_verb):
-            return confirming.refuse(self, request, "view", self.view_verb)
         rows = self.get_queryset(request)
         before = request.GET.get("before", "")
         if before.isdecimal() and len(before) < 19:
@@ -136,6 +135,7 @@ class SweepAdmin(DashboardAdmin):
         return panels.fragment(self, request, "_sweeps.html", self._head(request))
 
     @migrated
+    @confirming.for_viewers
     def change_view(
         self,
         request: HttpRequest,
@@ -144,8 +144,6 @@ class SweepAdmin(DashboardAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         """One sweep: each thing that it repaired, and what it left."""
-        if not self.may(request, self.view_verb):
-            return confirming.refuse(self, request, "view", self.view_verb)
         known = object_id.isdecimal() and len(object_id) < 19
         sweep = self.get_queryset(request).filter(pk=object_id).first() if known else None
         if sweep is None:

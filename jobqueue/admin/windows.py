@@ -15,8 +15,9 @@ from django.db.models.functions import RowNumber
 from jobqueue.admin.paging import Order, Place, terms
 from jobqueue.models import Job
 
-#: How many rows a search reads for a condition that no index serves.
-SEARCH_WINDOW = 100_000
+#: How many rows are read for conditions that no index serves; and how many where one is about arguments, which
+#: nobody looks for in passing.
+NEAR, FAR = 20_000, 100_000
 
 #: Seconds for which the end of a window is remembered.
 REMEMBERED = 30
@@ -24,10 +25,11 @@ REMEMBERED = 30
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Jobs that an index leads to, in its order."""
+    """Jobs that an index leads to, in its order, and how many of them a window holds."""
 
     jobs: QuerySet[Job]
     order: Order
+    size: int
 
     def numbered(self) -> QuerySet[Job, Any]:
         """The ids of the first rows and one more, each with its number."""
@@ -37,7 +39,7 @@ class Base:
         rows = self.jobs.order_by(*terms(self.order)).annotate(
             jq_id=F("pk"), jq_number=Window(RowNumber(), order_by=order_by)
         )
-        return rows.values_list("jq_id", "jq_number")[: SEARCH_WINDOW + 1]
+        return rows.values_list("jq_id", "jq_number")[: self.size + 1]
 
 
 def end(base: Base) -> Place | None:
@@ -55,7 +57,7 @@ def end(base: Base) -> Place | None:
         # The ORM's own SQL, and its parameters apart.
         outside = RawSQL(
             f"SELECT w.jq_id FROM ({sql}) AS w WHERE w.jq_number = %s",
-            (*params, SEARCH_WINDOW + 1),
+            (*params, base.size + 1),
             output_field=UUIDField(),
         )
         fields = [key.field for key in base.order]

@@ -122,12 +122,11 @@ class WorkerAdmin(DashboardAdmin):
         ]
 
     @migrated
+    @confirming.for_viewers
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The page."""
-        if not self.may(request, self.view_verb):
-            return confirming.refuse(self, request, "view", self.view_verb)
         return self.draw(request, "workers.html", _("Workers"), **self._shown(request))
 
     @migrated
@@ -137,6 +136,7 @@ class WorkerAdmin(DashboardAdmin):
         return panels.fragment(self, request, "_workers.html", self._shown(request))
 
     @migrated
+    @confirming.for_viewers
     def change_view(
         self,
         request: HttpRequest,
@@ -145,8 +145,6 @@ class WorkerAdmin(DashboardAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         """One worker."""
-        if not self.may(request, self.view_verb):
-            return confirming.refuse(self, request, "view", self.view_verb)
         worker = self._worker(request, object_id)
         if worker is None:
             text = _("Worker “%s” doesn’t exist. Rows of workers that are gone stay for a day.")

@@ -275,7 +275,8 @@ def test_a_search_says_how_far_it_went(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache.clear()
-    monkeypatch.setattr(windows, "SEARCH_WINDOW", 3)
+    monkeypatch.setattr(windows, "NEAR", 3)
+    monkeypatch.setattr(windows, "FAR", 4)
     old = JobFactory(worker="w")
     many(4)
     body = text(get(admin_client, q="worker:w"))
@@ -286,6 +287,7 @@ def test_a_search_says_how_far_it_went(
     body = text(admin_client.get(reverse(JOBS) + html.unescape(address[1])))
     assert shown(body) == [old.pk]
     assert "In the newest" not in body
+    assert "In the newest 4 jobs." in text(get(admin_client, q="args.order:1"))
     assert "In the first 3 jobs." in text(get(admin_client, q="worker:w", state="queued"))
     cache.clear()
 

@@ -43,7 +43,8 @@ def window(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
 
     def size(rows: int) -> None:
         cache.clear()
-        monkeypatch.setattr(windows, "SEARCH_WINDOW", rows)
+        monkeypatch.setattr(windows, "NEAR", rows)
+        monkeypatch.setattr(windows, "FAR", rows)
 
     yield size
     cache.clear()

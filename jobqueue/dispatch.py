@@ -124,7 +124,7 @@ class Ear:
         self._deaf = not self._proven()
         if self._deaf:
             logger.warning(
-                "LISTEN does not work on this connection (is it behind PgBouncer?): "
+                "LISTEN does not work on this connection (is it behind a pooler?): "
                 "looking for jobs every %s s instead.",
                 self.look_every,
             )
@@ -141,9 +141,16 @@ class Ear:
         return names
 
     def _proven(self) -> bool:
-        """Whether the worker hears itself, on a channel that nobody else listens on."""
+        """Whether the worker hears itself, on a channel that nobody else listens on.
+
+        A pooler passes on what comes with an answer, and may pass on nothing else. It is known by this, that
+        the process that answers is not the one that introduced itself at the connection's start.
+        """
         channel = f"{CHANNEL}_{uuid4().hex}"
         with self._connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            if cursor.fetchone() != (self._raw.info.backend_pid,):
+                return False
             cursor.execute(f"LISTEN {channel}")
             cursor.execute("SELECT pg_notify(%s, %s)", (channel, channel))
             self._wait_for(channel)

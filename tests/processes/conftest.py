@@ -145,18 +145,18 @@ class Site:
         return supervised
 
     def manage(
-        self, *arguments: str, options: dict[str, Any] | None = None
+        self, *arguments: str, options: dict[str, Any] | None = None, **variables: str
     ) -> subprocess.Popen[str]:
         """Start another management command."""
-        return self.module("django", *arguments, options=options)
+        return self.module("django", *arguments, options=options, **variables)
 
     def module(
-        self, *arguments: str, options: dict[str, Any] | None = None
+        self, *arguments: str, options: dict[str, Any] | None = None, **variables: str
     ) -> subprocess.Popen[str]:
         """Start `python -m` with these arguments, on this site."""
         return subprocess.Popen(
             [sys.executable, "-m", *arguments],
-            env=self._environment(OPTIONS | (options or {})),
+            env=self._environment(OPTIONS | (options or {}), **variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

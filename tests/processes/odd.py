@@ -59,6 +59,26 @@ def returning_much(size: int) -> str:
     return "x" * size
 
 
+@task
+def asking(times: int) -> int:
+    """Ask the database a few times, and leave no word of it."""
+    return sum(Effect.objects.count() for _ in range(times))
+
+
+@task(max_attempts=1)
+def failing_deep_down(depth: int) -> None:
+    """Fail, with a traceback of that many frames, each of which holds something."""
+    kept = [depth] * 100
+    if not depth:
+        raise ValueError(f"deep down with {len(kept)} numbers")
+    failing_deep_down.func(depth - 1)
+
+
+@task
+async def nothing_async() -> None:
+    """End at once."""
+
+
 @task(takes_context=True)
 def taking(context: JobContext, number: Any) -> None:
     record("begin", context)

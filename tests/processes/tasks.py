@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from jobqueue import Stopped, task
 from jobqueue.compat import task_finished
 from jobqueue.context import JobContext
-from tests.app.models import Note
+from tests.app.models import Effect, Note
 
 
 def record(event: str, context: JobContext, **data: Any) -> None:
@@ -155,6 +155,14 @@ def noting(context: JobContext, name: str) -> None:
         Note.objects.create(text="mine", job_id=context.job_id)
         record("begin", context)
         wait_for_file(name)
+    record("end", context)
+
+
+@task(takes_context=True, atomic=True)
+def writing(context: JobContext) -> None:
+    """Write a row in the transaction that completes the job."""
+    record("begin", context)
+    Effect.objects.create(key=context.job_id)
     record("end", context)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import resource
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
 
-from jobqueue.models import Job, Status
+from jobqueue import enqueue_many
+from jobqueue.models import FINAL, Job, Status
 from tests.app.models import Effect
 from tests.processes import odd, tasks
 from tests.processes.conftest import Site, wait_until
@@ -204,3 +208,54 @@ def test_no_transaction_is_open_while_a_job_runs(site):
             cursor.execute("SELECT pg_sleep(0.1)")
     site.release("go")
     site.wait_status(job.id, Status.COMPLETED)
+
+
+@pytest.mark.parametrize("debug", ["0", "1"], ids=["plain", "DEBUG"])
+def test_memory_does_not_grow(site, debug):
+    """More than a thousand jobs that query, return much, and fail deep down: a worker's memory after the first
+    of them and at the end."""
+    worker = site.start_ready("--concurrency", "2", JOBQUEUE_TEST_DEBUG=debug, **HELD)
+    (pid,) = worker.workers
+
+    def go_on(jobs):
+        enqueue_many(
+            [
+                *[odd.asking.bind(5) for _ in range(jobs)],
+                *[odd.returning_much.bind(1_000_000) for _ in range(jobs // 40)],
+                *[odd.failing_deep_down.bind(100) for _ in range(jobs // 40)],
+            ]
+        )
+        wait_until(lambda: not Job.objects.exclude(status__in=FINAL).exists(), "all to end", 90)
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+    warm = go_on(200)
+    after = max(go_on(200) for _ in range(5))
+    assert worker.workers == [pid]
+    assert after < 1.2 * warm, f"{warm:,} bytes, then {after:,}"
+
+
+@pytest.mark.postgres
+def test_beside_a_transaction_that_does_not_end(site):
+    """What was claimed stays in the index for as long as somebody's snapshot could see it: the last jobs of
+    many are claimed about as fast as the first."""
+    many, part = 12_000, 2_000
+    enqueue_many([odd.nothing_async.bind() for _ in range(many)])
+    with holding_a_snapshot():
+        site.start_ready("--concurrency", "100")
+        completed = Job.objects.filter(status=Status.COMPLETED)
+        wait_until(lambda: completed.count() == many, "all to end", 90)
+    ends = list(completed.order_by("finished_at").values_list("finished_at", flat=True))
+    first, last = ends[part] - ends[0], ends[-1] - ends[-part]
+    assert last < 3 * first, f"the first {part} took {first}, the last ones {last}"
+
+
+@contextlib.contextmanager
+def holding_a_snapshot():
+    """A session that has read the jobs, and goes on seeing them as they are now."""
+    with contextlib.closing(connection.copy("beside")) as beside:
+        beside.set_autocommit(False)
+        with beside.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute("SELECT COUNT(*) FROM jobqueue_job")
+            yield
+        beside.rollback()

@@ -13,13 +13,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django_redis.pool import ConnectionFactory
+from redis.cluster import RedisCluster
 from redis.sentinel import SentinelManagedConnection
 
-from jobqueue.ready import Breaker, Line, Misused, Shelf, Unreachable, line
+from jobqueue.ready import Breaker, Line, Misused, Ready, Shelf, Unreachable, line
 from jobqueue.ready.line import Command, connect
+from jobqueue.ready.shelf import prefix
 from tests.servers import PrivateRedis, ServerUnavailable
 
 HOST = "127.0.0.1"
@@ -379,6 +382,47 @@ def test_a_node_of_a_cluster(set_cache: SetCache, new_line: NewLine, log: Log) -
         assert log.taken() == ["down"]
         assert asked.ask(("PING",)) == [b"PONG"]
         assert log.taken() == ["up"]
+
+
+class ClusterFactory(ConnectionFactory):
+    """As a site with a Redis Cluster sets it up."""
+
+    def connect(self, url: str) -> Any:
+        """A client of the cluster that the node at this address belongs to."""
+        return RedisCluster.from_url(url)
+
+
+@pytest.mark.usefixtures("always_tries", "log")
+def test_a_cluster(set_cache: SetCache, new_line: NewLine) -> None:
+    """The line goes to the node that has our keys, all of them."""
+    with redis_with(**{"cluster-enabled": "yes", "cluster-config-file": "nodes.conf"}) as server:
+        server.stop()
+        nodes = server.directory / "nodes.conf"
+        nodes.write_text(
+            f"{'a' * 40} {HOST}:{server.port}@{server.port + 10_000} myself,master - 0 0 1 connected 0-16383\n"
+            "vars currentEpoch 1 lastVoteEpoch 0\n"
+        )
+        server.give_to_user(nodes)
+        server.start()
+        set_cache(server.url, CONNECTION_FACTORY="tests.ready.test_line.ClusterFactory")
+        shelf = Shelf(new_line(), prefix())
+        # A cluster is down in its first seconds.
+        until = time.monotonic() + 20
+        while (answer := ask_patiently(shelf.line, ("CLUSTER", "INFO"))) is None or (
+            b"cluster_state:ok" not in answer
+        ):
+            assert time.monotonic() < until, answer
+            time.sleep(0.05)
+        jobs = [Ready(uuid4(), queue, 0) for queue in ("default", "mail")]
+        shelf.push(jobs)
+        assert [shelf.pop(job.queue, 5) for job in jobs] == [([job.id], 1) for job in jobs]
+
+
+def ask_patiently(asked: Line, command: Command) -> Any:
+    try:
+        return asked.ask(command)[0]
+    except Unreachable:
+        return None
 
 
 LOCMEM = "django.core.cache.backends.locmem.LocMemCache"

@@ -238,6 +238,7 @@ def test_where_the_prefix_comes_from(settings: Any) -> None:
 
     assert found("option", "cache") == "{option}"
     assert found("option", None) == "{option}"
+    assert found("my}{site", None) == "{my)(site}"
     assert found(None, "cache") == "{cache}"
     assert found(None, "") == "{jobqueue}"
     assert found(None, None) == "{jobqueue}"

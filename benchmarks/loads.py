@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 
 from benchmarks import figures, tasks
-from benchmarks.figures import PAYLOAD, read, worker
+from benchmarks.figures import PAYLOAD, read, recorded, worker
 from jobqueue import comparing, enqueue_many, healing
 from jobqueue.models import Job, Worker
 
@@ -61,7 +61,7 @@ def first_jobs(records: Path, count: int) -> list[int]:
     records.unlink(missing_ok=True)
     with worker(records, *WORKER) as process:
         deadline = time.monotonic() + figures.PATIENCE
-        while len(read(records)) < count and time.monotonic() < deadline:
+        while recorded(records) < count and time.monotonic() < deadline:
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         process.wait(60)

@@ -98,7 +98,7 @@ class Enqueuer:
             return 0
         how = self._rng.choices(["alone", "together", "back", "savepoint"], [6, 3, 1, 1])[0]
         if kind == "many":
-            calls = [self._call() for _ in range(self._rng.randint(20, 60))]
+            calls = [self._call() for _ in range(self._rng.randint(40, 120))]
             asks = [(calls, self._many(calls))]
         else:
             kinds = [kind] if how == "alone" else [kind, *(self._pick(jobs=True) for _ in range(2))]

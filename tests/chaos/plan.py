@@ -68,7 +68,7 @@ class Plan:
     focus: str
     processes: tuple[Act, ...]
     servers: tuple[Act, ...]
-    rate: float = 70.0
+    rate: float = 110.0
     enqueuers: int = 3
     groups: tuple[tuple[int, int, int], ...] = ((2, 8, 0), (2, 8, 0), (2, 8, 3600))
     options: dict[str, Any] = field(default_factory=lambda: dict(OPTIONS))

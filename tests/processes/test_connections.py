@@ -210,6 +210,7 @@ def test_no_transaction_is_open_while_a_job_runs(site):
     site.wait_status(job.id, Status.COMPLETED)
 
 
+@pytest.mark.postgres  # what a worker keeps does not depend on the database, and SQLite takes its time
 @pytest.mark.parametrize("debug", ["0", "1"], ids=["plain", "DEBUG"])
 def test_memory_does_not_grow(site, debug):
     """More than a thousand jobs that query, return much, and fail deep down: a worker's memory after the first

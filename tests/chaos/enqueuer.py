@@ -27,7 +27,7 @@ ENOUGH = 1_500
 KINDS: dict[str, float] = {
     "quick": 40,
     "quick_async": 15,
-    "many": 2,
+    "many": 6,
     "long": 3,
     "long_async": 3,
     "failing": 8,

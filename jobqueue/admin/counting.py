@@ -15,7 +15,7 @@ from jobqueue.admin.words import CAP
 from jobqueue.models import Job
 
 #: A number beside a link is looked for among so many rows; if there are more the link stands alone.
-GLANCE = 10_000
+GLANCE = 2_000
 
 
 class Number(NamedTuple):

@@ -17,7 +17,7 @@ from jobqueue.models import Job
 
 #: How many rows are read for conditions that no index serves; and how many where one is about arguments, which
 #: nobody looks for in passing.
-NEAR, FAR = 20_000, 100_000
+NEAR, FAR = 10_000, 100_000
 
 #: Seconds for which the end of a window is remembered.
 REMEMBERED = 30

@@ -19,10 +19,11 @@ GLANCE = 2_000
 
 
 class Number(NamedTuple):
-    """An expression of SQL, and its parameters."""
+    """An expression of SQL, and its parameters; or a column of a table of one row, and that table's."""
 
     sql: str
     params: tuple[Any, ...] = ()
+    table: str = ""
 
 
 NONE = Number("0")
@@ -45,15 +46,18 @@ def of_all(parts: Sequence[QuerySet[Job]]) -> Number:
     return Number(f"(SELECT COUNT(*) FROM ({inner} LIMIT {CAP + 1}) AS c)", tuple(params))
 
 
-def within(base: windows.Base, condition: Q) -> Number:
-    """The rows among the first of a base that meet a condition, up to CAP + 1."""
-    rows = _marked(base, condition).order_by(*terms(base.order))
+def within(base: windows.Base, conditions: Sequence[Q]) -> list[Number]:
+    """Of each condition the rows among the first of a base that meet it. They are read once for all."""
+    rows = base.jobs.order_by(*terms(base.order))
+    names = [f"jq_meets_{place}" for place in range(len(conditions))]
+    marked = rows.annotate(**dict(zip(names, map(_meets, conditions), strict=True)))
     try:
-        sql, params = _sql(rows[: base.size])
+        sql, params = _sql(marked.values(*names)[: base.size])
     except EmptyResultSet:
-        return NONE
-    found = f"SELECT 1 FROM ({sql}) AS w WHERE w.jq_meets = 1 LIMIT {CAP + 1}"
-    return Number(f"(SELECT COUNT(*) FROM ({found}) AS c)", params)
+        return [NONE] * len(conditions)
+    sums = ", ".join(f"COALESCE(SUM(w.{name}), 0) AS {name}" for name in names)
+    table = f"(SELECT {sums} FROM ({sql}) AS w)"
+    return [Number(name, params, table) for name in names]
 
 
 def at_a_glance(base: windows.Base, condition: Q) -> Number:
@@ -68,8 +72,11 @@ def at_a_glance(base: windows.Base, condition: Q) -> Number:
 
 
 def _marked(base: windows.Base, condition: Q) -> QuerySet[Job, Any]:
-    meets = Case(When(condition, then=Value(1)), default=Value(0), output_field=IntegerField())
-    return base.jobs.annotate(jq_meets=meets).values("jq_meets")
+    return base.jobs.annotate(jq_meets=_meets(condition)).values("jq_meets")
+
+
+def _meets(condition: Q) -> Case:
+    return Case(When(condition, then=Value(1)), default=Value(0), output_field=IntegerField())
 
 
 def _sql(rows: QuerySet[Job, Any]) -> tuple[str, tuple[Any, ...]]:
@@ -79,9 +86,23 @@ def _sql(rows: QuerySet[Job, Any]) -> tuple[str, tuple[Any, ...]]:
 
 def ask(numbers: Sequence[Number], using: str) -> list[int | None]:
     """All of them, in one statement; none is more than CAP + 1."""
-    sql = ", ".join(number.sql for number in numbers)
-    params = [value for number in numbers for value in number.params]
+    # Columns of the same table come from one reading of it.
+    tables = {(number.table, number.params): "" for number in numbers if number.table}
+    for place, key in enumerate(tables):
+        tables[key] = f"t{place}"
+    columns: list[str] = []
+    params: list[Any] = []
+    for number in numbers:
+        if number.table:
+            columns.append(f"{tables[number.table, number.params]}.{number.sql}")
+        else:
+            columns.append(number.sql)
+            params += number.params
+    sql = f"SELECT {', '.join(columns)}"
+    if tables:
+        sql += f" FROM {', '.join(f'{table} AS {name}' for (table, _), name in tables.items())}"
+        params += [value for _, values in tables for value in values]
     with connections[using].cursor() as cursor:
-        cursor.execute(f"SELECT {sql}", params)
+        cursor.execute(sql, params)
         row = cursor.fetchone()
     return [None if value is None else min(int(value), CAP + 1) for value in row]

@@ -52,6 +52,7 @@ class Ground:
 
 _ALL = Ground(Q(), paging.NEWEST, whole=True)
 _DUE = Ground(Q(status=Status.SCHEDULED), paging.SOONEST, whole=False)
+_COMPLETED = replace(_ALL, whole=False)
 _LEASED = Ground(Q(status=Status.PROCESSING, lease_owner__isnull=False), paging.NEWEST, whole=False)
 _GROUNDS = {
     "": _ALL,
@@ -60,7 +61,7 @@ _GROUNDS = {
     "queued": Ground(Q(status=Status.QUEUED), paging.NEXT_TO_RUN, whole=True),
     "processing": _LEASED,
     "lost": _LEASED,
-    "completed": replace(_ALL, whole=False),
+    "completed": _COMPLETED,
     "failed": Ground(Q(status=Status.FAILED), paging.NEWEST, whole=True),
     "cancelled": Ground(Q(status=Status.CANCELLED), paging.NEWEST, whole=True),
 }
@@ -241,16 +242,26 @@ class Listing:
             return counting.NONE
         if self.is_searched:
             return counting.at_a_glance(self.base, self.sought)
-        if not self.ground.whole:
-            return counting.within(self.base, self.sought)
         return counting.of_all([self.matching])
+
+    @property
+    def _is_part(self) -> bool:
+        """Whether its number is found by reading the rows of a ground that other states stand on, too."""
+        return not (self.problems or self.is_searched or self.ground.whole)
 
     def counts(self) -> dict[str, int | None]:
         """How many jobs match in each state, as `count` counts them; None where a search would go through too
         many rows for a number that nobody asked for."""
         others = {key: self.in_state(key) for key in states.STATES if key != self.state}
-        numbers = counting.ask([each._number for each in others.values()], self.jobs.db)
-        found = dict(zip(others, numbers, strict=True))
+        wanted = {key: each._number for key, each in others.items() if not each._is_part}
+        for ground in (_DUE, _LEASED, _COMPLETED):
+            keys = [key for key, each in others.items() if each._is_part and each.ground is ground]
+            if keys:
+                parts = [others[key] for key in keys]
+                sought = [each.sought for each in parts]
+                wanted |= zip(keys, counting.within(parts[0].base, sought), strict=True)
+        numbers = counting.ask(list(wanted.values()), self.jobs.db)
+        found = dict(zip(wanted, numbers, strict=True))
         if self.state:
             found[self.state] = self.count()
         return {key: found[key] for key in states.STATES}

@@ -159,7 +159,9 @@ class Listing:
     @property
     def reach(self) -> int:
         """How many rows a window of it holds."""
-        return windows.FAR if any(each.far for each in self.conditions) else windows.NEAR
+        # Those that wait lie scattered in the table, in the order in which they will run.
+        far = self.order is paging.NEWEST and any(each.far for each in self.conditions)
+        return windows.FAR if far else windows.NEAR
 
     @property
     def sought(self) -> Q:

@@ -86,21 +86,23 @@ def _sql(rows: QuerySet[Job, Any]) -> tuple[str, tuple[Any, ...]]:
 
 def ask(numbers: Sequence[Number], using: str) -> list[int | None]:
     """All of them, in one statement; none is more than CAP + 1."""
-    # Columns of the same table come from one reading of it.
-    tables = {(number.table, number.params): "" for number in numbers if number.table}
-    for place, key in enumerate(tables):
-        tables[key] = f"t{place}"
+    # Columns of the same table come from one reading of it. A list, since a site's own limits may bring in
+    # parameters that cannot be hashed.
+    tables: list[tuple[str, tuple[Any, ...]]] = []
     columns: list[str] = []
     params: list[Any] = []
     for number in numbers:
         if number.table:
-            columns.append(f"{tables[number.table, number.params]}.{number.sql}")
+            table = (number.table, number.params)
+            if table not in tables:
+                tables.append(table)
+            columns.append(f"t{tables.index(table)}.{number.sql}")
         else:
             columns.append(number.sql)
             params += number.params
     sql = f"SELECT {', '.join(columns)}"
     if tables:
-        sql += f" FROM {', '.join(f'{table} AS {name}' for (table, _), name in tables.items())}"
+        sql += f" FROM {', '.join(f'{text} AS t{place}' for place, (text, _) in enumerate(tables))}"
         params += [value for _, values in tables for value in values]
     with connections[using].cursor() as cursor:
         cursor.execute(sql, params)

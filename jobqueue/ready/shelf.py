@@ -211,7 +211,7 @@ def _prefix(alias: str | None, given: str | None) -> str:
     from django.conf import settings
 
     cache = settings.CACHES.get(alias, {}) if alias else {}
-    name = given or cache.get("KEY_PREFIX") or "jobqueue"
+    name = str(given or cache.get("KEY_PREFIX") or "jobqueue")
     # Braces of its own would end the hash tag too soon, and a cluster would spread the keys.
     return f"{{{name.translate(_NO_BRACES)}}}"
 

@@ -416,3 +416,10 @@ def test_no_statement_counts_everything_or_skips_rows(window: Callable[[int], No
         for word in ("OFFSET", "DISTINCT", "UPPER("):
             assert word not in sql, sql
         assert sql.count("COUNT(*)") <= sql.count("LIMIT"), sql
+
+
+@pytest.mark.postgres
+def test_numbers_with_parameters_that_cannot_be_hashed(db: None) -> None:
+    """As of a site that limits what people see by an array."""
+    number = counting.Number("n", ([1, 2],), "(SELECT CARDINALITY(%s::int[]) AS n)")
+    assert counting.ask([number, counting.NONE, number], "default") == [2, 0, 2]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django.core.exceptions import EmptyResultSet
 from django.db import connections
-from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
+from django.db.models import Q, QuerySet
 
 from jobqueue.admin import windows
 from jobqueue.admin.paging import terms
@@ -34,11 +34,13 @@ def of_all(parts: Sequence[QuerySet[Job]]) -> Number:
     texts: list[str] = []
     params: list[Any] = []
     for rows in parts:
+        # In the order of an index, if it has one: free to choose, a planner reads the table until it has enough,
+        # in the belief that they lie everywhere in it, and those that wait all lie at its end.
         try:
-            sql, values = _sql(rows.order_by().values("pk"))
+            sql, values = _sql(rows.values("pk")[: CAP + 1])
         except EmptyResultSet:
             continue
-        texts.append(sql)
+        texts.append(f"SELECT 1 FROM ({sql}) AS p{len(texts)}")
         params += values
     if not texts:
         return NONE
@@ -50,7 +52,7 @@ def within(base: windows.Base, conditions: Sequence[Q]) -> list[Number]:
     """Of each condition the rows among the first of a base that meet it. They are read once for all."""
     rows = base.jobs.order_by(*terms(base.order))
     names = [f"jq_meets_{place}" for place in range(len(conditions))]
-    marked = rows.annotate(**dict(zip(names, map(_meets, conditions), strict=True)))
+    marked = rows.annotate(**dict(zip(names, map(windows.meets, conditions), strict=True)))
     try:
         sql, params = _sql(marked.values(*names)[: base.size])
     except EmptyResultSet:
@@ -72,11 +74,7 @@ def at_a_glance(base: windows.Base, condition: Q) -> Number:
 
 
 def _marked(base: windows.Base, condition: Q) -> QuerySet[Job, Any]:
-    return base.jobs.annotate(jq_meets=_meets(condition)).values("jq_meets")
-
-
-def _meets(condition: Q) -> Case:
-    return Case(When(condition, then=Value(1)), default=Value(0), output_field=IntegerField())
+    return base.jobs.annotate(jq_meets=windows.meets(condition)).values("jq_meets")
 
 
 def _sql(rows: QuerySet[Job, Any]) -> tuple[str, tuple[Any, ...]]:

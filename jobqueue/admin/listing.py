@@ -171,7 +171,7 @@ class Listing:
             found &= states.condition(self.state, self.now)
         for condition in self.conditions:
             if not self._is_indexed(condition):
-                found &= condition.q
+                found &= windows.aside(condition.q) if condition.index else condition.q
         return found
 
     @property
@@ -227,6 +227,12 @@ class Listing:
             self.__dict__["_count"] = len(found.rows)  # counted by having been read
         return found
 
+    @property
+    def _readily(self) -> QuerySet[Job]:
+        """What matches, to be counted: along the index that leads to it, or in no order where none does."""
+        order = () if self.everywhere and self.is_searched else paging.terms(self.order)
+        return self.matching.order_by(*order)
+
     def count(self) -> int:
         """How many match, or CAP + 1 if there are more than CAP."""
         return self._count
@@ -234,7 +240,7 @@ class Listing:
     @cached_property
     def _count(self) -> int:
         stretches = paging.parts(self.order, self.end)
-        number = counting.of_all([self.matching.filter(each.condition) for each in stretches])
+        number = counting.of_all([self._readily.filter(each.condition) for each in stretches])
         return counting.ask([number], self.jobs.db)[0] or 0
 
     @property
@@ -244,7 +250,7 @@ class Listing:
             return counting.NONE
         if self.is_searched:
             return counting.at_a_glance(self.base, self.sought)
-        return counting.of_all([self.matching])
+        return counting.of_all([self._readily])
 
     @property
     def _is_part(self) -> bool:
@@ -274,7 +280,7 @@ class Listing:
         if place is None:
             return self.count()
         ranges = paging.before_first(self.order, place, self.end)
-        number = counting.of_all([self.matching.filter(each) for each in ranges])
+        number = counting.of_all([self._readily.filter(each) for each in ranges])
         return counting.ask([number], self.jobs.db)[0] or 0
 
     def words(self) -> str:

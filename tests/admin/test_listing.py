@@ -338,6 +338,18 @@ def test_only_the_jobs_one_may_see() -> None:
 # Plans
 
 
+def multiply(job: Job, number: int) -> None:
+    """Beside a job so many others that differ from it in the end of their id alone."""
+    others = ", ".join(field.column for field in Job._meta.concrete_fields if not field.primary_key)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO jobqueue_job (id, {others})"
+            f" SELECT (left(id::text, 24) || right(gen_random_uuid()::text, 12))::uuid, {others}"
+            " FROM jobqueue_job, generate_series(1, %s) WHERE id = %s",
+            [number, job.pk],
+        )
+
+
 def plan_of(sql: str) -> list[dict[str, Any]]:
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}")
@@ -372,8 +384,9 @@ def plan_of(sql: str) -> list[dict[str, Any]]:
 def test_pages_go_along_an_index(
     params: dict[str, str], index: str, sorts: bool, window: Callable[[int], None]
 ) -> None:
-    for trait in ("queued", "scheduled", "failed", "cancelled", "processing", "completed"):
+    for trait in ("queued", "scheduled", "failed", "cancelled", "processing"):
         JobFactory.create_batch(12, **{trait: True})
+    multiply(JobFactory(completed=True), 600)
     window(5)
     each = at(**params)
     ends = each.end
@@ -396,6 +409,41 @@ def test_pages_go_along_an_index(
             assert index in used or "Result" in kinds, query["sql"]
             assert "Seq Scan" not in kinds
             assert sorts or "Sort" not in kinds, query["sql"]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("params", "indexes"),
+    [
+        ({}, {"claimable", "failed", "cancelled", "due", "leased", "job_pkey"}),
+        ({"state": "retrying", "within": "7d"}, {"due"}),
+        ({"state": "scheduled", "queue": "default"}, {"due"}),
+    ],
+)
+def test_numbers_go_along_an_index(
+    params: dict[str, str], indexes: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counting, "CAP", 5)
+    monkeypatch.setattr(windows, "NEAR", 10)
+    traits = ("completed", "queued", "failed", "cancelled", "processing", "scheduled")
+    for day, trait in enumerate(traits, start=20):
+        then = ids.first_at(ago(day * 86_400).timestamp())
+        multiply(JobFactory(**{trait: True}, id=then), 2_000 if trait == "completed" else 200)
+    JobFactory.create_batch(5)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE jobqueue_job")
+    each = at(**params)
+    with CaptureQueriesContext(connection) as asked:
+        each.count() if params else each.counts()
+    nodes = [node for query in asked for node in plan_of(query["sql"])]
+    assert "Seq Scan" not in {node["Node Type"] for node in nodes}
+    used = {node["Index Name"] for node in nodes if "Index Name" in node}
+    looked_up = {"jobqueue_job_pkey"}  # the end of a window
+    assert used <= {f"jobqueue_{name}" for name in indexes} | looked_up
+    assert used >= {f"jobqueue_{name}" for name in indexes}
+    if params:
+        counted = plan_of(asked[-1]["sql"])
+        assert "jobqueue_job_pkey" not in {node.get("Index Name") for node in counted}
 
 
 @pytest.mark.postgres

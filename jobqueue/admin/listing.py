@@ -243,31 +243,10 @@ class Listing:
         number = counting.of_all([self._readily.filter(each.condition) for each in stretches])
         return counting.ask([number], self.jobs.db)[0] or 0
 
-    @property
-    def _number(self) -> counting.Number:
-        """That of a state that was not chosen, which must not take long: no end is looked up for it."""
-        if self.problems:
-            return counting.NONE
-        if self.is_searched:
-            return counting.at_a_glance(self.base, self.sought)
-        return counting.of_all([self._readily])
-
-    @property
-    def _is_part(self) -> bool:
-        """Whether its number is found by reading the rows of a ground that other states stand on, too."""
-        return not (self.problems or self.is_searched or self.ground.whole)
-
     def counts(self) -> dict[str, int | None]:
         """How many jobs match in each state, as `count` counts them; None where a search would go through too
         many rows for a number that nobody asked for."""
-        others = {key: self.in_state(key) for key in states.STATES if key != self.state}
-        wanted = {key: each._number for key, each in others.items() if not each._is_part}
-        for ground in (_DUE, _LEASED, _COMPLETED):
-            keys = [key for key, each in others.items() if each._is_part and each.ground is ground]
-            if keys:
-                parts = [others[key] for key in keys]
-                sought = [each.sought for each in parts]
-                wanted |= zip(keys, counting.within(parts[0].base, sought), strict=True)
+        wanted = _numbers({key: self.in_state(key) for key in states.STATES if key != self.state})
         numbers = counting.ask(list(wanted.values()), self.jobs.db)
         found = dict(zip(wanted, numbers, strict=True))
         if self.state:
@@ -293,6 +272,26 @@ class Listing:
     def is_filtered(self) -> bool:
         """Whether it is less than all jobs."""
         return bool(self.state or self.conditions or self.problems)
+
+
+def _numbers(listings: Mapping[str, Listing]) -> dict[str, counting.Number]:
+    """Of each listing what counts it. They were not chosen and must not take long: no end is looked up for them."""
+    found: dict[str, counting.Number] = {}
+    parts: dict[Ground, list[str]] = {}
+    for key, each in listings.items():
+        if each.problems:
+            found[key] = counting.NONE
+        elif each.is_searched:
+            found[key] = counting.at_a_glance(each.base, each.sought)
+        elif each.ground.whole:
+            found[key] = counting.of_all([each._readily])
+        else:
+            parts.setdefault(each.ground, []).append(key)
+    for keys in parts.values():
+        # States that share their ground are told apart in one reading of it.
+        sought = [listings[key].sought for key in keys]
+        found |= zip(keys, counting.within(listings[keys[0]].base, sought), strict=True)
+    return found
 
 
 # What addresses say beside the search

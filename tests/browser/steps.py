@@ -104,4 +104,4 @@ def send(page: Any) -> None:
 
 def message(page: Any) -> str:
     """What the page says has become of it."""
-    return str(page.locator(".messagelist").inner_text()).strip()
+    return str(page.locator("[data-jq=told]").inner_text()).strip()

@@ -230,7 +230,7 @@ def test_sent_again_after_going_back(person: Callable[..., Person]) -> None:
     confirm(page, REASON)
     assert message(page) == "2 jobs queued."
     page.reload()
-    assert page.locator(".messagelist").count() == 0
+    assert page.locator("[data-jq=told]").count() == 0
     Job.objects.filter(pk=jobs[0].pk).update(status=Status.FAILED, finished_at=now())  # once more
     page.goto(asked)
     assert page.locator("h1").inner_text() == "Requeue 1 job?"

@@ -105,7 +105,7 @@ LOOK = """() => {
 
 #: What axe finds in our own parts of the page, by the rules of these tags or names.
 AXE = """async ({type, values}) => {
-    const include = [".jq", "#result_list", ".messagelist"].filter(
+    const include = [".jq", "#result_list", "[data-jq=told]"].filter(
         (selector) => document.querySelector(selector));
     const result = await axe.run({include},
         {runOnly: {type, values}, resultTypes: ["violations"], preload: false});

@@ -130,15 +130,21 @@ def test_requeue_ticked_rows_with_the_keyboard_alone(person: Callable[..., Perso
     assert jobs
 
 
-def test_after_a_change_the_focus_is_on_what_became_of_it(person: Callable[..., Person]) -> None:
+@pytest.mark.parametrize("theme", ["stock", "unfold"])
+def test_after_a_change_the_focus_is_on_what_became_of_it(
+    person: Callable[..., Person], theme: str
+) -> None:
+    if theme == "unfold":
+        pytest.importorskip("unfold", reason="django-unfold is not installed")
     (job,) = many_failed(1)
-    page = person().go(f"{LIST}{job.pk}/change/")
+    someone = person(variants=() if theme == "stock" else (theme,))
+    page = someone.go(f"{LIST}{job.pk}/change/")
     page.locator("[data-jq=requeue]").click()
     page.wait_for_url("**/act/requeue/**")
     page.locator("#id_reason").fill("again")
     with page.expect_navigation():
         page.keyboard.press("Enter")
-    page.wait_for_function("document.activeElement.closest('.messagelist')")
+    page.wait_for_function("document.activeElement.closest('[data-jq=told]')")
     assert "1 job queued." in message(page)
 
 

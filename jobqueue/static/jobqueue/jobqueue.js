@@ -154,7 +154,7 @@ const look = async () => {
 if (newer) setTimeout(look, 10000);
 
 // What has become of a change is read out, and the next Tab goes on from there.
-const told = $(".messagelist");
+const told = named("told");
 if (told && /\/act\/\w+\/$/.test(document.referrer.split("?")[0])) {
   told.tabIndex = -1;
   told.focus();

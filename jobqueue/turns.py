@@ -81,8 +81,8 @@ class Turns:
     def next_moment(self, now: float) -> float:
         """When (time.monotonic) to `hear` again, if no word comes before."""
         moment = self._look_at
-        if self._ask_at > now:
-            moment = min(moment, self._ask_at)
+        if self._ear.fileno() is None:
+            moment = min(moment, self._ask_at)  # gone by already, if what came in between took long
         if now < self._again_until:
             moment = min(moment, now + LOOK_AGAIN / 4)
         return moment

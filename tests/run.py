@@ -29,10 +29,10 @@ from xml.etree import ElementTree
 from tests.environments import PROJECT, EnvironmentUnavailable, chromium_path, other
 from tests.servers import PrivatePostgres, PrivateRedis, ServerError, room
 
-# The second part waits more than it computes; what it measures has generous bounds.
 PARTS = (
     ["-m", "not processes and not browser", "-n", "2"],
-    ["-m", "processes", "-n", "2"],
+    # They wait more than they compute; what they measure has generous bounds.
+    ["-m", "processes", "-n", "4"],
     # Apart, since what drives the browser keeps an event loop in the thread of the tests; by files,
     # each of which has a site of its own.
     ["-m", "browser", "-n", "2", "--dist", "loadfile"],

@@ -384,9 +384,9 @@ def plan_of(sql: str) -> list[dict[str, Any]]:
 def test_pages_go_along_an_index(
     params: dict[str, str], index: str, sorts: bool, window: Callable[[int], None]
 ) -> None:
+    multiply(JobFactory(completed=True), 600)
     for trait in ("queued", "scheduled", "failed", "cancelled", "processing"):
         JobFactory.create_batch(12, **{trait: True})
-    multiply(JobFactory(completed=True), 600)
     window(5)
     each = at(**params)
     ends = each.end

@@ -17,6 +17,7 @@ playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install playwright"
 )
 
+from tests.browser.data import Seeded, seed  # noqa: E402
 from tests.browser.site import Person, running  # noqa: E402
 from tests.environments import chromium_path  # noqa: E402
 
@@ -124,3 +125,9 @@ def person(browser: Any, site: Callable[..., str]) -> Iterator[Callable[..., Per
     yield sit_down
     for someone in people:
         someone.close()
+
+
+@pytest.fixture(scope="module")
+def seeded(rows: None) -> Seeded:
+    """Rows of every kind, there as long as the module."""
+    return seed()

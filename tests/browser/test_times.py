@@ -12,9 +12,9 @@ from playwright.sync_api import Page
 
 from jobqueue.models import Job
 from tests.browser.data import Seeded, seed
+from tests.browser.pages import addresses
 from tests.browser.site import Person
 from tests.browser.steps import LIST, ROOT, empty
-from tests.browser.test_every_page import addresses
 from tests.factories import JobFactory, ago, now
 
 BERLIN = ZoneInfo("Europe/Berlin")

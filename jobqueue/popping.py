@@ -37,6 +37,7 @@ class Popper:
         self._ahead = 0
         self._has_warned = False
         self._look_at = 0.0
+        self._missed_words = False
 
     @property
     def works(self) -> bool:
@@ -154,6 +155,7 @@ class Popper:
         try:
             if not self._bell.is_on:
                 self._bell.turn_on()
+                self._missed_words = True
                 self._warn_of_eviction()
             lacked = healing.refill(self._shelf) or 0
             began = time.monotonic()
@@ -166,6 +168,12 @@ class Popper:
             return lacked
         except Unreachable:
             return 0
+
+    def has_missed_words(self) -> bool:
+        """Whether cancellations may have been told to nobody since this was last asked: at the
+        beginning, and while the connection was cut."""
+        missed, self._missed_words = self._missed_words, False
+        return missed
 
     def _warn_of_eviction(self) -> None:
         if not self._has_warned and self._shelf.may_evict():

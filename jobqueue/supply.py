@@ -144,6 +144,10 @@ class Supply:
             if self._popper.tend():
                 self.turns.look_soon()
 
+    def has_missed_words(self) -> bool:
+        """Whether there may have been cancellations of which Redis could not tell since this was last asked."""
+        return self._popper is not None and self._popper.has_missed_words()
+
     def wait(self) -> None:
         """Nothing is to be had now: begin to wait for what comes."""
         if self._popper is not None:

@@ -469,6 +469,8 @@ class Worker:
             if not self._plan.queues:
                 self._supply.turns.add(queues.known())
             self._supply.tend()
+            if self._supply.has_missed_words() and self._slots.running:
+                self._beat()
         findings = self._sweep()
         for finding in findings:
             self._counter.lost(finding.taken)

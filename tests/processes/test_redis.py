@@ -405,6 +405,24 @@ def test_a_cancellation_is_heard_at_once(site: Site, shelf: Shelf) -> None:
     assert Job.objects.get(pk=job.id).status == Status.CANCELLED
 
 
+def test_a_cancellation_that_nobody_heard_of_is_seen_with_the_next_tick(
+    site: Site, shelf: Shelf
+) -> None:
+    site.start_ready(options={"lease": 60.0, "heartbeat": 30.0, "tick": 2.0})
+    job = tasks.lasting.enqueue(60)
+    site.wait_for("begin", job.id)
+    wait_until(
+        lambda: shelf.line.ask(("PUBSUB", "NUMSUB", shelf.channel))[0][1], "the worker to listen"
+    )
+    shelf.line.ask(("CLIENT", "KILL", "TYPE", "pubsub"))
+    assert jobqueue.cancel(job.id, reason="not wanted")
+    wait_until(
+        lambda: Job.objects.filter(pk=job.id, lease_owner=None).exists(),
+        "the job to be let go of, long before a heartbeat",
+        timeout=15,
+    )
+
+
 def test_a_late_word_of_a_cancellation_stops_nobody(site: Site, shelf: Shelf) -> None:
     """The job was cancelled, requeued and claimed again; only then the word comes."""
     site.start_ready()

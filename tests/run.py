@@ -32,7 +32,7 @@ from tests.servers import PrivatePostgres, PrivateRedis, ServerError, room
 PARTS = (
     ["-m", "not processes and not browser", "-n", "2"],
     # They wait more than they compute; what they measure has generous bounds.
-    ["-m", "processes", "-n", "4"],
+    ["-m", "processes", "-n", "3"],
     # Apart, since what drives the browser keeps an event loop in the thread of the tests; by files,
     # each of which has a site of its own.
     ["-m", "browser", "-n", "2", "--dist", "loadfile"],

@@ -98,9 +98,10 @@ def test_jobs_that_end_in_an_outage_are_recorded_once(private_site, on_private_p
 def test_connections_that_are_cut_are_made_again(private_site, on_private_postgres):
     """Idle and busy; and a job that cuts them all as the last thing that it does."""
     site, server = private_site, on_private_postgres
-    supervised = site.start_ready(options=LONG_LEASE | {"tick": SELDOM})
+    seldom = 2 * SELDOM  # neighbours may keep a worker from its processor for some seconds
+    supervised = site.start_ready(options=LONG_LEASE | {"tick": seldom})
     (worker,) = supervised.workers
-    assert min(pick_up(site) for _ in range(3)) < SELDOM / 4
+    assert min(pick_up(site) for _ in range(3)) < seldom / 4
     for times, jobs in enumerate([0, 4], start=1):
         running = [tasks.until.enqueue(f"go{times}") for _ in range(jobs)]
         for job in running:
@@ -110,9 +111,9 @@ def test_connections_that_are_cut_are_made_again(private_site, on_private_postgr
         wait_until(
             lambda times=times: supervised.log.count("Listening for new jobs again") == times,
             "the worker to listen again",
-            SELDOM / 2,
+            seldom / 2,
         )
-        assert min(pick_up(site) for _ in range(3)) < SELDOM / 4
+        assert min(pick_up(site) for _ in range(3)) < seldom / 4
         site.release(f"go{times}")
         for job in running:
             assert_once(site, job.id)

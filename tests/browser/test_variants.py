@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import django
 import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
@@ -77,7 +76,6 @@ def test_forced_colours_leave_badges_and_bars(
         assert place.screenshot() != before, name
 
 
-@pytest.mark.skipif(django.VERSION < (6, 1), reason="unfold is looked at on Django 6.1")
 def test_unfold(person: Callable[..., Person], seeded: Seeded) -> None:
     pytest.importorskip("unfold", reason="django-unfold is not installed")
     someone = person(variants=("unfold",))

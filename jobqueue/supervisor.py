@@ -77,7 +77,10 @@ class Supervisor:
         self._using = conf.options().database
 
     def run(self) -> int:
-        """Keep the workers going until told to stop, or until a burst is over."""
+        """Keep the workers going until told to stop, or until a burst is over.
+
+        It takes the process's signals for itself: afterwards those that ask for a stop are ignored.
+        """
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
@@ -103,6 +106,13 @@ class Supervisor:
         if self._news and previous is not None:
             with contextlib.suppress(DatabaseError, InterfaceError):
                 previous(self._news)
+        # Who asks for a stop now has it already. A handler of Python's would not do: the interpreter
+        # gives those back before its end, and the next signal would end it with a status of failure.
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(-1)
+        os.close(reader)
+        os.close(writer)
         logger.info("Supervisor %s has stopped.", os.getpid())
         return 1 if any(not repair.done_once for repair in self._repairs) else 0
 

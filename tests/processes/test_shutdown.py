@@ -111,6 +111,15 @@ def test_an_idle_worker_leaves_at_once(site):
     assert not Worker.objects.exists()
 
 
+def test_who_asks_until_it_is_gone_changes_nothing(site):
+    """The last signals meet an interpreter that takes itself down, and has given its handlers back."""
+    worker = site.start_ready()
+    while worker.process.poll() is None:
+        worker.send(signal.SIGTERM)
+        time.sleep(0.001)
+    assert worker.wait() == 0
+
+
 def test_quiet(site):
     """SIGUSR1: nothing more is claimed, what runs goes on; the row says so."""
     worker = site.start_ready("--concurrency", "2")

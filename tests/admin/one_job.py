@@ -41,13 +41,13 @@ def address(job: Job, name: str = "change", *args: object) -> str:
 
 def get(client: Client, url: str) -> Any:
     response = client.get(url)
-    assert response.status_code == 200, (url, response.status_code)
+    assert response.status_code == 200, (url, response.status_code, response.get("Location"))
     return response
 
 
 def detail(client: Client, job: Job, **query: object) -> str:
     response = client.get(address(job), query)
-    assert response.status_code == 200
+    assert response.status_code == 200, (response.status_code, response.get("Location"))
     return str(response.content.decode())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -28,6 +29,23 @@ class Place(NamedTuple):
 
     priority: int
     id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to claim: the first `limit` jobs of `queue`, those `behind` a place of its line, those
+    `above` a priority, or, with `ids`, these."""
+
+    queue: str
+    limit: int
+    ids: Sequence[UUID] | None = None
+    behind: Place | None = None
+    above: int | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no job can be meant."""
+        return self.limit <= 0 or (self.ids is not None and not self.ids)
 
 
 @dataclass(slots=True)

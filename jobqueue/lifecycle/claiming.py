@@ -10,32 +10,11 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F
-from django.db.models.functions import Coalesce
 
-from jobqueue import clock, conf, postgres
-from jobqueue.attempts import Attempt, Pair, Place
+from jobqueue import clock, conf, postgres, sqlite
+from jobqueue.attempts import Attempt, Pair, Place, Wanted
 from jobqueue.clock import Moment
-from jobqueue.models import Job, Queue, Status, Worker
-
-#: The columns of a row that an Attempt is made of.
-COLUMNS = (
-    "id",
-    "task_path",
-    "args",
-    "kwargs",
-    "queue_name",
-    "priority",
-    "attempt",
-    "given_back",
-    "max_attempts",
-    "timeout",
-    "idempotency_key",
-    "run_after",
-    "enqueued_at",
-    "started_at",
-    "attempted_at",
-)
+from jobqueue.models import Job, Status, Worker
 
 
 def claim(
@@ -55,59 +34,19 @@ def claim(
     same statement. Rows that another transaction holds are passed over.
     """
     options = conf.options()
-    using, wanted = options.database, postgres.Wanted(queue, limit, ids, behind, above)
+    using, wanted = options.database, Wanted(queue, limit, ids, behind, above)
     if wanted.is_nothing:
         return []
-    take = postgres.claim if postgres.serves(using) else _claim_plainly
-    return attempts(take(using, wanted, owner, worker, options.lease), owner, worker)
+    database = sqlite if sqlite.serves(using) else postgres
+    rows = database.claim(using, wanted, owner, worker, options.lease)
+    return attempts(rows, owner, worker)
 
 
 def attempts(rows: Iterable[Sequence[Any]], owner: UUID, worker: str) -> list[Attempt]:
-    """The attempts that claimed rows, of these COLUMNS, begin, in the order to start them in."""
+    """The attempts that claimed rows begin, in the order to start them in."""
     begun = [Attempt(*[*row, owner, worker]) for row in rows]
     begun.sort(key=lambda attempt: (-attempt.priority, attempt.id))
     return begun
-
-
-def _claim_plainly(
-    using: str, wanted: postgres.Wanted, owner: UUID, worker: str, lease: float
-) -> list[tuple[Any, ...]]:
-    queue, behind = wanted.queue, wanted.behind
-    jobs = Job.objects.using(using)
-    with transaction.atomic(using):
-        now = clock.now(using)
-        row = Queue.objects.using(using).filter(pk=queue).first()
-        if row is not None and row.is_paused(now):
-            return []
-        claimable = jobs.filter(status=Status.QUEUED, queue_name=queue)
-        if wanted.ids is not None:
-            claimable = claimable.filter(pk__in=wanted.ids)
-        elif wanted.above is not None:
-            claimable = claimable.filter(priority__gt=wanted.above)
-        elif behind is not None:
-            claimable = claimable.filter(priority=behind.priority, pk__gt=behind.id)
-        chosen = list(
-            claimable.select_for_update(skip_locked=True, no_key=True)
-            .order_by("-priority", "id")
-            .values_list("pk", flat=True)[: wanted.limit]
-        )
-        if not chosen:
-            return []
-        moment = clock.moment(using)
-        jobs.filter(pk__in=chosen, status=Status.QUEUED).update(
-            status=Status.PROCESSING,
-            attempt=F("attempt") + 1,
-            lease_owner=owner,
-            lease_expires_at=moment + timedelta(seconds=lease),
-            started_at=Coalesce("started_at", moment),
-            attempted_at=moment,
-            worker=worker,
-        )
-        return list(
-            jobs.filter(pk__in=chosen, lease_owner=owner, status=Status.PROCESSING).values_list(
-                *COLUMNS
-            )
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +112,9 @@ def heartbeat_alone(owner: UUID, pair: Pair) -> bool:
     """
     options = conf.options()
     using = options.database
-    if postgres.serves(using):
+    if not sqlite.serves(using):
         return postgres.extend_alone(using, owner, pair, options.lease)
-    with transaction.atomic(using):
-        postgres.want(using, [pair.id])
-        # The wait is here, so that the lease is counted from its end.
-        row = Job.objects.using(using).filter(pk=pair.id).select_for_update(no_key=True)
-        list(row.values_list("pk", flat=True))
+    with transaction.atomic(using):  # there are no locked rows to wait for, only the file
         until = clock.moment(using) + timedelta(seconds=options.lease)
         return _extend(using, owner, {pair}, until) == 1
 

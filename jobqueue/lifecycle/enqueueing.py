@@ -10,12 +10,9 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
-from jobqueue import clock, conf, dispatch, ids, postgres
+from jobqueue import conf, dispatch, ids, postgres, sqlite
 from jobqueue.models import Job, Status
 from jobqueue.ready import Ready
-
-#: Rows in one INSERT: more gain little, and a statement's parameters are bounded.
-BATCH = 1_000
 
 #: How often a key may be taken and be free again while its loser looks for the winner.
 TRIES = 20
@@ -67,7 +64,7 @@ def enqueue(jobs: Sequence[NewJob]) -> list[Accepted]:
             _wake(using, jobs)
         return told
     with transaction.atomic(using):
-        if postgres.serves(using) and (now := postgres.copy(using, jobs)) is not None:
+        if not sqlite.serves(using) and (now := postgres.copy(using, jobs)) is not None:
             _wake(using, jobs)
             return [Accepted(job.id, Status.QUEUED, now) for job in jobs]
         # Two callers that insert the same keys in different orders would wait for each other.
@@ -82,11 +79,7 @@ def enqueue(jobs: Sequence[NewJob]) -> list[Accepted]:
 
 
 def _insert(using: str, jobs: Sequence[NewJob]) -> dict[UUID, Accepted]:
-    if postgres.serves(using):
-        rows = postgres.insert(using, jobs)
-    else:
-        parts = [jobs[start : start + BATCH] for start in range(0, len(jobs), BATCH)]
-        rows = [row for part in parts for row in _insert_plainly(using, part)]
+    rows = (sqlite if sqlite.serves(using) else postgres).insert(using, jobs)
     return {key: Accepted(key, _STATUSES[status], at) for key, status, at in rows}
 
 
@@ -98,36 +91,6 @@ def _wake(using: str, queued: Sequence[NewJob]) -> None:
         dispatch.look(using, {job.queue_name for job in queued})
     else:
         dispatch.wake(using, [Ready(job.id, job.queue_name, job.priority) for job in queued])
-
-
-def _insert_plainly(using: str, jobs: Sequence[NewJob]) -> list[tuple[UUID, str, datetime]]:
-    now = clock.now(using)
-    rows = [
-        Job(
-            id=job.id,
-            task_path=job.task_path,
-            args=job.args,
-            kwargs=job.kwargs,
-            queue_name=job.queue_name,
-            priority=job.priority,
-            status=Status.SCHEDULED if job.run_after and job.run_after > now else Status.QUEUED,
-            run_after=max(job.run_after, now) if job.run_after else now,
-            enqueued_at=now,
-            max_attempts=job.max_attempts,
-            timeout=job.timeout,
-            idempotency_key=job.idempotency_key,
-        )
-        for job in jobs
-    ]
-    manager = Job.objects.using(using)
-    keyed = {row.id for row in rows if row.idempotency_key is not None}
-    manager.bulk_create(rows, ignore_conflicts=bool(keyed))
-    written = set(manager.filter(pk__in=keyed).values_list("pk", flat=True)) if keyed else set()
-    return [
-        (row.id, row.status, row.enqueued_at)
-        for row in rows
-        if row.id not in keyed or row.id in written
-    ]
 
 
 def _find_winners(using: str, jobs: Sequence[NewJob], accepted: dict[UUID, Accepted]) -> None:
@@ -157,7 +120,6 @@ def _find_winners(using: str, jobs: Sequence[NewJob], accepted: dict[UUID, Accep
         losers = [job for job in gone if job.id not in accepted]
         if not losers:
             return
-    # SQLite's INSERT OR IGNORE passes over whatever a row violates, not only the key.
     raise IntegrityError(
         f"job {losers[0].id} ({losers[0].task_path}) was not inserted, and no other holds its key"
     )

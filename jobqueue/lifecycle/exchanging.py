@@ -8,8 +8,8 @@ from uuid import UUID
 
 from django.db import transaction
 
-from jobqueue import conf, postgres
-from jobqueue.attempts import Attempt, Ending, Outcome, Place
+from jobqueue import conf, postgres, sqlite
+from jobqueue.attempts import Attempt, Ending, Outcome, Place, Wanted
 from jobqueue.lifecycle.claiming import attempts, claim
 from jobqueue.lifecycle.settling import Settled, settle
 from jobqueue.models import Status
@@ -38,9 +38,9 @@ def exchange(
 ) -> Exchange:
     """`settle` and `claim` at once. All of it is committed, or, if it raises, nothing."""
     options = conf.options()
-    using, wanted = options.database, postgres.Wanted(queue, limit, ids, behind, above)
+    using, wanted = options.database, Wanted(queue, limit, ids, behind, above)
     completed = [outcome for outcome in outcomes if outcome.ending is Ending.COMPLETED]
-    if not postgres.serves(using):
+    if sqlite.serves(using):
         with transaction.atomic(using):
             settled = settle(outcomes)
             claimed = claim(queue, owner, worker, limit, ids=ids, behind=behind, above=above)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from jobqueue import clock, conf, dispatch, postgres
+from jobqueue import clock, conf, dispatch, postgres, sqlite
 from jobqueue.attempts import Attempt, Ending, Outcome, Pair
 from jobqueue.clock import Moment
 from jobqueue.exceptions import LeaseLost
@@ -54,9 +54,8 @@ def settle(outcomes: Sequence[Outcome], *, wait: bool = False, read_back: bool =
     if not outcomes:
         return settled
     rest = list(outcomes)
-    if postgres.serves(using) and not wait and not read_back:
-        # A statement of its own, and mostly the only one: a transaction around it would double
-        # the round trips of a batch.
+    if not wait and not read_back:
+        # Mostly all there is to do: a transaction around it would double the round trips of a batch.
         rest = _complete_fast(using, outcomes, settled)
     if rest:
         with transaction.atomic(using):
@@ -80,11 +79,11 @@ def atomically(attempt: Attempt) -> Iterator[Callable[[Any], None]]:
 
 
 def _complete_fast(using: str, outcomes: Sequence[Outcome], settled: Settled) -> list[Outcome]:
-    """Write the completed ones in one statement; returns what is left to be looked at one by one."""
+    """Write the completed ones past the ORM; returns what is left to be looked at one by one."""
     completed = [outcome for outcome in outcomes if outcome.ending is Ending.COMPLETED]
     if not completed:
         return list(outcomes)
-    done = postgres.complete(using, completed)
+    done = (sqlite if sqlite.serves(using) else postgres).complete(using, completed)
     settled.written += [(each, Status.COMPLETED) for each in completed if each.attempt.pair in done]
     return [each for each in outcomes if each.attempt.pair not in done]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -21,7 +20,7 @@ from jobqueue.postgres.statements import (
 from jobqueue.values import dumps
 
 if TYPE_CHECKING:
-    from jobqueue.attempts import Outcome, Place
+    from jobqueue.attempts import Outcome, Wanted
 
 # Parts of statements. Parameters are numbered by their place, so a part's come where the part does.
 
@@ -153,41 +152,24 @@ Params = tuple[bytes | None, ...]
 Done = set[tuple[UUID, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What to claim: the first `limit` jobs of `queue`, those `behind` a place of its line, those
-    `above` a priority, or, with `ids`, these."""
-
-    queue: str
-    limit: int
-    ids: Sequence[UUID] | None = None
-    behind: Place | None = None
-    above: int | None = None
-
-    @property
-    def is_nothing(self) -> bool:
-        """Whether no job can be meant."""
-        return self.limit <= 0 or (self.ids is not None and not self.ids)
-
-    @property
-    def params(self) -> Params:
-        """What the statement for it takes, after the lease."""
-        queue = self.queue.encode()
-        if self.ids is not None:
-            return uuids(self.ids), queue, queue
-        limit = b"%d" % self.limit
-        if self.above is not None:
-            return queue, b"%d" % self.above, queue, limit
-        if self.behind is not None:
-            place = self.behind
-            return queue, b"%d" % place.priority, place.id.hex.encode(), queue, limit
-        return queue, queue, limit
+def _params(wanted: Wanted) -> Params:
+    """What the statement for these jobs takes, after the lease."""
+    queue = wanted.queue.encode()
+    if wanted.ids is not None:
+        return uuids(wanted.ids), queue, queue
+    limit = b"%d" % wanted.limit
+    if wanted.above is not None:
+        return queue, b"%d" % wanted.above, queue, limit
+    if wanted.behind is not None:
+        place = wanted.behind
+        return queue, b"%d" % place.priority, place.id.hex.encode(), queue, limit
+    return queue, queue, limit
 
 
 def claim(using: str, wanted: Wanted, owner: UUID, worker: str, lease: float) -> list[Claimed]:
     """Lease the wanted jobs; returns the columns of an Attempt."""
     statement = _for(wanted, CLAIM, CLAIM_BEHIND, CLAIM_ABOVE, CLAIM_THESE)
-    params = (*_lease(owner, worker, lease), *wanted.params)
+    params = (*_lease(owner, worker, lease), *_params(wanted))
     return query(connections[using], statement, params, _CLAIMED)
 
 
@@ -219,7 +201,7 @@ def exchange(
 ) -> tuple[Done, list[Claimed]]:
     """`complete` and `claim` in one statement and one commit."""
     statement = _for(wanted, EXCHANGE, EXCHANGE_BEHIND, EXCHANGE_ABOVE, EXCHANGE_THESE)
-    params = (*_outcomes(outcomes), *_lease(owner, worker, lease), *wanted.params)
+    params = (*_outcomes(outcomes), *_lease(owner, worker, lease), *_params(wanted))
     rows = query(connections[using], statement, params, _CLAIMED)
     done = {(row[0], row[6]) for row in rows if row[1] is None}
     return done, [row for row in rows if row[1] is not None]

@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -15,7 +16,6 @@ from django.db import connection, connections, transaction
 from jobqueue import lifecycle
 from jobqueue.attempts import Attempt, Ending, Outcome, Pair
 from jobqueue.lifecycle import NewJob
-from jobqueue.lifecycle.claiming import COLUMNS
 from jobqueue.models import Job, JobLog, Status
 from tests.factories import JobFactory, ago, now
 
@@ -54,11 +54,8 @@ def claimed(**values: Any) -> Attempt:
 def attempt_of(job: Job) -> Attempt:
     """The attempt that runs, as its claim gave it."""
     job.refresh_from_db()
-    return Attempt(
-        *(getattr(job, name) for name in COLUMNS),
-        owner=job.lease_owner or uuid.uuid4(),
-        worker=job.worker,
-    )
+    columns = {each.name: getattr(job, each.name, None) for each in fields(Attempt) if each.init}
+    return Attempt(**columns | {"owner": job.lease_owner or uuid.uuid4()})
 
 
 @contextmanager

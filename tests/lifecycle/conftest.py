@@ -1,42 +1,33 @@
-"""The same cases everywhere: by the fast statements, by the plain ways, and in local time."""
+"""The same cases once more in local time, where they are marked so; and nobody listens to what ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
-from django.db import connection
 
-from jobqueue import lifecycle, postgres
+from jobqueue import lifecycle
 
-LOCAL = " in local time"
+UTC, LOCAL = "in UTC", "in local time"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """PostgreSQL runs each case twice, but for modules with ONE_WAY; those marked `local_time_too`
-    run once more, without USE_TZ and far from Greenwich."""
-    if "ways" not in metafunc.fixturenames:
+    """What is marked `local_time_too` runs without USE_TZ and far from Greenwich, too."""
+    if "site_time" not in metafunc.fixturenames:
         return
-    ways = ["fast", "plain"] if connection.vendor == "postgresql" else ["sqlite"]
-    if getattr(metafunc.module, "ONE_WAY", False):
-        del ways[1:]
     marked = (metafunc.function, metafunc.cls)
     if any(getattr(each, "local_time", False) for each in marked) and django_settings.USE_TZ:
-        ways = [*ways, *(way + LOCAL for way in ways)]
-    metafunc.parametrize("ways", ways, indirect=True)
+        metafunc.parametrize("site_time", [UTC, LOCAL], indirect=True)
 
 
 @pytest.fixture(autouse=True)
-def ways(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, settings: object
-) -> Iterator[str]:
-    """How the lifecycle does its work in this case."""
-    way: str = request.param
-    if way.endswith(LOCAL):
-        settings.USE_TZ = False  # type: ignore[attr-defined]
-        settings.TIME_ZONE = "America/New_York"  # type: ignore[attr-defined]
-    monkeypatch.setattr(postgres, "enabled", way.startswith("fast"))
+def site_time(request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
+    """How the site of this case keeps time."""
+    if getattr(request, "param", UTC) == LOCAL:
+        settings.USE_TZ = False
+        settings.TIME_ZONE = "America/New_York"
     before = lifecycle.listen(None)
-    yield way
+    yield
     lifecycle.listen(before)

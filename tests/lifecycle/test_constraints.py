@@ -12,8 +12,6 @@ from django.db import IntegrityError, transaction
 from jobqueue.models import FINAL, WAITING, Job, Status
 from tests.factories import JobFactory, now
 
-ONE_WAY = True  # nothing here has a faster statement
-
 pytestmark = pytest.mark.django_db
 
 COMBINATIONS = list(itertools.product(Status, [False, True], [False, True], [False, True]))

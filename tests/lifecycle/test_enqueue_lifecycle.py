@@ -90,7 +90,6 @@ class TestEnqueue:
         assert row(new[2]).status == Status.SCHEDULED
 
     def test_more_than_a_statement_takes(self, monkeypatch):
-        monkeypatch.setattr("jobqueue.lifecycle.enqueueing.BATCH", 4)
         monkeypatch.setattr("jobqueue.postgres.inserting.BATCH", 4)
         new = [keyed(f"{number % 7}") for number in range(10)]
         accepted = lifecycle.enqueue(new)

@@ -16,8 +16,6 @@ from jobqueue.postgres import moving
 from tests.factories import JobFactory
 from tests.lifecycle.acts import WORKER
 
-ONE_WAY = True
-
 # A million rows take their time to be made.
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 

@@ -38,8 +38,6 @@ from tests.lifecycle.acts import (
     together,
 )
 
-ONE_WAY = True  # nothing here has a faster statement
-
 
 @pytest.mark.django_db
 class TestCancel:

@@ -25,7 +25,7 @@ HALF_AN_HOUR = timedelta(minutes=30)
 @pytest.fixture(
     params=[HALF_AN_HOUR, -HALF_AN_HOUR], ids=["first time", "second time"], autouse=True
 )
-def repeated_hour(request, settings, ways):
+def repeated_hour(request, settings, site_time):
     ends = datetime.now(UTC) + request.param + timedelta(hours=1)  # as summer time shows it
     day = ends.timetuple().tm_yday - (ends.year % 4 == 0 and ends.month > 2)
     settings.USE_TZ = False

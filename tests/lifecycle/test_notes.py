@@ -24,8 +24,6 @@ from tests.lifecycle.acts import (
     row,
 )
 
-ONE_WAY = True  # nothing here has a faster statement
-
 
 @pytest.mark.django_db
 class TestNotes:

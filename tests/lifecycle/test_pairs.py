@@ -53,17 +53,6 @@ CONDITIONS = [each.condition for each in Job._meta.constraints if isinstance(eac
 QUIET = {Event.DUE, Event.CLAIMED, Event.COMPLETED}
 
 
-#: Events for which PostgreSQL has faster statements.
-FAST = {Event.CLAIMED, Event.COMPLETED}
-
-
-def seconds(first: Act, ways: str) -> list[Act]:
-    """What the first meets. Where no faster statement takes part one way is enough."""
-    if ways != "plain" or first.event in FAST:
-        return ACTS
-    return [act for act in ACTS if act.event in FAST]
-
-
 @dataclass
 class Pair:
     """A job, and two acts that were both meant for it as it was in the beginning."""
@@ -140,8 +129,8 @@ def does_and_check(pair: Pair, act: Act) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("state", "first"), FIRSTS, ids=NAMES)
-def test_one_after_the_other(state: str, first: Act, ways: str) -> None:
-    for second in seconds(first, ways):
+def test_one_after_the_other(state: str, first: Act) -> None:
+    for second in ACTS:
         pair = Pair.meeting(state, first, second)
         does_and_check(pair, first)
         does_and_check(pair, second)
@@ -165,12 +154,11 @@ def test_while_the_first_holds_the_row(
     state: str,
     first: Act,
     commits: bool,
-    ways: str,
     other: ThreadPoolExecutor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(recovering, "PATIENCE", PATIENCE)
-    for second in seconds(first, ways) if commits or ways != "plain" else []:
+    for second in ACTS:
         pair = Pair.meeting(state, first, second)
         before = picture(pair.job)
         with transaction.atomic():

@@ -17,8 +17,6 @@ from tests.app.models import Note
 from tests.factories import JobFactory, JobLogFactory, ago
 from tests.lifecycle.acts import held, ids, local_time_too, together
 
-ONE_WAY = True  # nothing here has a faster statement
-
 DAY = 86_400.0
 
 

@@ -32,8 +32,6 @@ from tests.lifecycle.acts import (
     together,
 )
 
-ONE_WAY = True  # nothing here has a faster statement
-
 
 def lost() -> Job:
     return JobFactory(processing=True, lease_expires_at=ago(1))

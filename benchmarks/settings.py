@@ -21,5 +21,3 @@ TASKS = {"default": {"BACKEND": "jobqueue.backend.JobQueueBackend", "QUEUES": []
 if redis_url := environ.Env().str("JOBQUEUE_BENCH_REDIS", default=""):
     CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis_url}}
     TASKS["default"]["OPTIONS"] = {"redis": "default", "redis_prefix": "bench"}
-# Django's own lines about each task are not what is measured.
-LOGGING = {"version": 1, "loggers": {"django.tasks": {"level": "ERROR"}}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -196,8 +195,10 @@ async def _run_body(run: Run, task: AnyTask[..., Any]) -> Outcome:
         args = [JobContext(task_result=result, run=run), *args]
     body = functools.partial(task.func, *args, **attempt.kwargs)
     if iscoroutinefunction(task.func):
-        if signals.wanted(task_started, logging.INFO):
+        if signals.has_others(task_started):
             await sync_to_async(signals.started)(attempt, task)
+        else:  # a line in the log, at most, is not worth a thread
+            signals.started(attempt, task)
         return _success(run, await run.wait_for(body))
     signals.started(attempt, task)
     if not policy(task).atomic:

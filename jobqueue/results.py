@@ -104,6 +104,24 @@ _put_worker_ids, _put_created = map(_putter, ("worker_ids", "created"))
 _PUT_NONE = [*map(_putter, ("started_at", "finished_at", "last_attempted_at", "_return_value"))]
 
 
+def completed_result(job_id: UUID, task: AnyTask[..., Any], backend: str) -> JobResult[..., Any]:
+    """The result of a job that has completed, for who wants to know no more than that."""
+    return JobResult(
+        task=task,
+        id=str(job_id),
+        status=TaskResultStatus.SUCCESSFUL,
+        enqueued_at=None,
+        started_at=None,
+        finished_at=None,
+        last_attempted_at=None,
+        args=[],
+        kwargs={},
+        backend=backend,
+        errors=[],
+        worker_ids=[],
+    )
+
+
 def from_rows(
     jobs: Sequence[Job], find: Callable[[str], AnyTask[..., Any]], backend: str
 ) -> list[JobResult[..., Any]]:

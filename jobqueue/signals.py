@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import DatabaseError, connections, transaction
 from django.dispatch import Signal
+from django.utils.log import RequireDebugFalse, RequireDebugTrue
 from django.utils.module_loading import import_string
 
 from jobqueue import conf
@@ -25,7 +27,7 @@ from jobqueue.compat import (
 )
 from jobqueue.compat import Task as AnyTask
 from jobqueue.exceptions import Cancelled, Stopped, TaskNotFound, TimedOut, WorkerLost
-from jobqueue.results import STATUSES, JobResult, from_rows, running_result
+from jobqueue.results import STATUSES, JobResult, completed_result, from_rows, running_result
 from jobqueue.task import find
 
 logger = logging.getLogger("jobqueue")
@@ -46,12 +48,45 @@ _NAMES = {
 
 
 def wanted(signal: Signal, level: int) -> bool:
-    """Whether anyone would notice `signal`: a receiver, or Django's logger for tasks at `level`.
+    """Whether anyone would notice `signal`: a receiver, or the log that Django writes at `level`.
 
     Django logs task_enqueued at DEBUG, task_started at INFO, task_finished at INFO or, for a
     failure, ERROR. Where this is False, there is no need to make a result.
     """
-    return bool(signal.receivers) and (_has_others(signal) or _django.logger.isEnabledFor(level))
+    return bool(signal.receivers) and (has_others(signal) or _is_heard(_django.logger, level))
+
+
+def has_others(signal: Signal) -> bool:
+    """Whether someone other than Django itself listens, who may do anything."""
+    return any(key[0] not in _django_receivers for key, *_ in signal.receivers)
+
+
+def _is_heard(log: logging.Logger, level: int) -> bool:
+    """Whether a line of that level would come out anywhere.
+
+    With Django's own LOGGING its loggers take INFO, and the only handler for that is closed unless
+    DEBUG is on: a line for each start and each end would be made for nobody.
+    """
+    if not log.isEnabledFor(level):
+        return False
+    if logging.Logger.callHandlers.__module__ != logging.__name__:
+        return True  # a monitor stands in front of all handlers
+    has_handlers = False
+    each: logging.Logger | None = log
+    while each is not None:
+        for handler in each.handlers:
+            has_handlers = True
+            if level >= handler.level and not _is_closed(handler):
+                return True
+        each = each.parent if each.propagate else None
+    last = logging.lastResort
+    return not has_handlers and last is not None and level >= last.level
+
+
+def _is_closed(handler: logging.Handler) -> bool:
+    """Whether one of Django's filters lets nothing through to it."""
+    closing = RequireDebugFalse if settings.DEBUG else RequireDebugTrue
+    return any(type(each) is closing for each in handler.filters)
 
 
 def enqueued(*results: JobResult[..., Any]) -> None:
@@ -59,7 +94,7 @@ def enqueued(*results: JobResult[..., Any]) -> None:
     if not wanted(task_enqueued, logging.DEBUG):
         return
     using, sender = conf.options().database, _sender()
-    if not (_has_others(task_enqueued) and connections[using].in_atomic_block):
+    if not (has_others(task_enqueued) and connections[using].in_atomic_block):
         for result in results:
             _send(task_enqueued, sender, result)
         return
@@ -90,22 +125,44 @@ def finished(
     """Send task_finished for jobs that have just ended for good, after the commit.
 
     Reads their rows; call it where a receiver may take its time. `exceptions` are those that made
-    jobs fail, by their ids: receivers see them as `sys.exc_info()`. Where Django's logger alone
-    listens and takes no INFO, jobs that completed need not be passed.
+    jobs fail, by their ids: receivers see them as `sys.exc_info()`. Jobs for which `finished_wanted`
+    is False need not be passed.
     """
     if not wanted(task_finished, logging.ERROR):
         return
-    from jobqueue.models import FINAL, Job  # this module is loaded with the backend, before models
-
-    rows = Job.objects.using(conf.options().database).in_bulk(list(job_ids))
-    # One that is not final any more has been queued again meanwhile: there is no end to tell of.
-    jobs = [rows[pk] for pk in job_ids if pk in rows and rows[pk].status in FINAL]
     sender = _sender()
-    for job, result in zip(jobs, from_rows(jobs, find, _alias()), strict=True):
-        exception = (exceptions or {}).get(job.pk)
+    for key, result in _ended(job_ids):
+        exception = (exceptions or {}).get(key)
         if exception is None and result.status == TaskResultStatus.FAILED:
             exception = _told_by(result)
         _send_finished(sender, result, exception)
+
+
+def _ended(job_ids: Sequence[UUID]) -> Iterator[tuple[UUID, JobResult[..., Any]]]:
+    """The results of those that are final. One that is not any more has been queued again meanwhile:
+    there is no end to tell of."""
+    from jobqueue.models import (  # loaded after this module, which comes with the backend
+        FINAL,
+        Job,
+        Status,
+    )
+
+    jobs, alias = Job.objects.using(conf.options().database), _alias()
+    completed: dict[UUID, str] = {}
+    if not has_others(task_finished):
+        # Django's line tells the id and the path, and nothing of what may be large.
+        ended = jobs.filter(pk__in=list(job_ids), status=Status.COMPLETED)
+        completed = dict(ended.values_list("pk", "task_path"))
+    rows = jobs.in_bulk([key for key in job_ids if key not in completed])
+    others = [rows[key] for key in job_ids if key in rows and rows[key].status in FINAL]
+    results = {
+        job.pk: each for job, each in zip(others, from_rows(others, find, alias), strict=True)
+    }
+    for key in job_ids:
+        if key in completed:
+            yield key, completed_result(key, find(completed[key]), alias)
+        elif key in results:
+            yield key, results[key]
 
 
 def started_wanted() -> bool:
@@ -137,11 +194,6 @@ def _sender() -> type[Any]:
         backend: type[Any] = import_string(conf.BACKEND)
         return backend
     return type(task_backends[alias])
-
-
-def _has_others(signal: Signal) -> bool:
-    """Whether someone other than Django itself listens."""
-    return any(key[0] not in _django_receivers for key, *_ in signal.receivers)
 
 
 def _send(signal: Signal, sender: type[Any], result: JobResult[..., Any]) -> None:

@@ -23,13 +23,12 @@ from jobqueue.announcer import Announcer
 from jobqueue.attempts import Outcome, Pair
 from jobqueue.board import Board, Farewell
 from jobqueue.chores import Chores
-from jobqueue.compat import task_finished
 from jobqueue.exceptions import Cancelled, LeaseLost, Stopped
 from jobqueue.execution import Run
 from jobqueue.lifecycle import Note
 from jobqueue.link import Link
 from jobqueue.memory import resident_bytes
-from jobqueue.models import Status
+from jobqueue.models import FINAL, Status
 from jobqueue.models import Worker as WorkerRow
 from jobqueue.outbox import Outbox
 from jobqueue.plan import Plan
@@ -191,8 +190,7 @@ class Worker:
                 attempt.attempt,
                 outcome.error,
             )
-        level = {Status.FAILED: logging.ERROR, Status.COMPLETED: logging.INFO}.get(status)
-        if level is not None and signals.wanted(task_finished, level):
+        if status in FINAL and signals.finished_wanted(status):
             exceptions = {attempt.id: outcome.exception} if outcome.exception else {}
             self._announcer.tell([attempt.id], exceptions)
 

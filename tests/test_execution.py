@@ -28,6 +28,7 @@ from jobqueue import (
     task,
 )
 from jobqueue.attempts import Attempt, Ending, Outcome
+from jobqueue.compat import TASKS_MODULE, task_started
 from jobqueue.execution import Run, is_async, run_to_end
 from jobqueue.slots import Slots
 from tests.processes import odd
@@ -478,6 +479,31 @@ def where() -> str:
 @task
 async def where_async() -> str:
     return threading.current_thread().name
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["Django's log alone", "a receiver"])
+def test_a_line_about_an_async_job_costs_no_thread(
+    others: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Receivers may ask the database, which no code on the loop may; Django's own only writes its line."""
+    heard_in: list[str] = []
+
+    def hear(**_: Any) -> None:
+        heard_in.append(threading.current_thread().name)
+
+    if others:
+        task_started.connect(hear)
+    slots = Slots(1, (ended := threading.Semaphore(0)).release)
+    try:
+        with caplog.at_level("INFO", TASKS_MODULE):
+            slots.start(Run(attempt(f"{HERE}.where_async"), notes.append, no_transaction))
+            assert ended.acquire(timeout=20)
+    finally:
+        task_started.disconnect(hear)
+        slots.close()
+    (line,) = [each for each in caplog.records if "where_async" in each.getMessage()]
+    assert (line.threadName == "jobqueue-loop") is not others
+    assert [each == "jobqueue-loop" for each in heard_in] == [False] * others
 
 
 def loops() -> set[threading.Thread]:

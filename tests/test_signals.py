@@ -7,12 +7,14 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.db import connection, transaction
 from django.dispatch import Signal
+from django.utils.log import RequireDebugFalse, RequireDebugTrue
 
 import jobqueue
 from jobqueue import lifecycle, signals
@@ -41,6 +43,8 @@ def listening(signal: Signal, receiver: Callable[..., Any]) -> Iterator[None]:
     finally:
         signal.disconnect(receiver)
 
+
+TASKS_LOGGER = import_module(f"{TASKS_MODULE}.signals").logger.name
 
 NAMES = {
     id(task_enqueued): "enqueued",
@@ -271,16 +275,105 @@ def test_someone_listens(caplog: pytest.LogCaptureFixture, ears: Ears) -> None:
 
 
 def test_djangos_logger_is_served(caplog: pytest.LogCaptureFixture) -> None:
-    logger = "django.tasks" if TASKS_MODULE == "django.tasks" else "django_tasks"
-    with caplog.at_level(logging.DEBUG, logger):
+    with caplog.at_level(logging.DEBUG, TASKS_LOGGER):
         result = sample.fail_for_good.enqueue()
         run_jobs()
     ours = [
-        each for each in caplog.records if each.name == logger and result.id in each.getMessage()
+        each
+        for each in caplog.records
+        if each.name == TASKS_LOGGER and result.id in each.getMessage()
     ]
     assert [each.levelname for each in ours] == ["DEBUG", "INFO", "ERROR"]
     assert ours[-1].exc_info is not None
     assert ours[-1].exc_info[0] is jobqueue.PermanentError
+
+
+def test_djangos_lines_of_what_completed_need_nothing_large(
+    caplog: pytest.LogCaptureFixture, django_assert_num_queries: Any
+) -> None:
+    jobs = [sample.add.enqueue(number) for number in range(3)]
+    run_jobs()
+    lost = UUID(int=0)
+    caplog.clear()
+    with caplog.at_level(logging.INFO, TASKS_LOGGER), django_assert_num_queries(2) as captured:
+        signals.finished([UUID(jobs[1].id), lost, UUID(jobs[0].id)])
+    read = [each["sql"] for each in captured.captured_queries]
+    assert not any("return_value" in each for each in read[:1]), read
+    said = [each.getMessage() for each in caplog.records if each.name == TASKS_LOGGER]
+    assert [sample.add.module_path in each and "SUCCESSFUL" in each for each in said] == [True] * 2
+    assert jobs[1].id in said[0]
+    assert jobs[0].id in said[1]
+
+
+def site_logger(*handlers: logging.Handler, level: int = logging.INFO) -> logging.Logger:
+    """A logger as Django's own configuration makes it, above the one for tasks."""
+    above = logging.Logger("django", level)
+    for handler in handlers:
+        above.addHandler(handler)
+    log = logging.Logger("django.tasks")
+    log.parent = above
+    return log
+
+
+def handler(level: int = logging.NOTSET, *filters: logging.Filter) -> logging.Handler:
+    made = logging.StreamHandler()
+    made.setLevel(level)
+    for each in filters:
+        made.addFilter(each)
+    return made
+
+
+class Passing(logging.Filter):
+    """A site's own, of which nothing is known."""
+
+
+@pytest.mark.parametrize("debug", [False, True], ids=["in production", "with DEBUG"])
+@pytest.mark.parametrize(
+    ("log", "heard"),
+    [
+        # Django's own console and mail.
+        (
+            [
+                handler(logging.INFO, RequireDebugTrue()),
+                handler(logging.ERROR, RequireDebugFalse()),
+            ],
+            {(False, "failed"), (True, "completed"), (True, "failed")},
+        ),
+        (
+            [handler(logging.INFO, RequireDebugTrue())],
+            {(True, "completed"), (True, "failed")},
+        ),
+        ([handler(logging.WARNING)], {(False, "failed"), (True, "failed")}),
+        (
+            [handler(logging.NOTSET, Passing())],
+            {(each, name) for each in (False, True) for name in ("completed", "failed")},
+        ),
+        # Nobody handles it: what is serious goes to stderr.
+        ([], {(False, "failed"), (True, "failed")}),
+    ],
+    ids=["Django's own", "Django's console", "warnings", "a filter of the site", "no handler"],
+)
+def test_a_line_that_no_handler_lets_through_is_not_made(
+    log: list[logging.Handler],
+    heard: set[tuple[bool, str]],
+    debug: bool,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.DEBUG = debug
+    monkeypatch.setattr(f"{TASKS_MODULE}.signals.logger", site_logger(*log))
+    for name in ("completed", "failed"):
+        assert signals.finished_wanted(name) is ((debug, name) in heard)
+    assert signals.started_wanted() is ((debug, "completed") in heard)
+
+
+def test_a_monitor_in_front_of_all_handlers_hears_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"{TASKS_MODULE}.signals.logger", site_logger())
+    assert not signals.started_wanted()
+    monkeypatch.setattr(logging.Logger, "callHandlers", lambda self, record: None)
+    assert signals.started_wanted()
 
 
 def test_without_an_alias_the_sender_is_the_backend(settings: Any, ears: Ears) -> None:

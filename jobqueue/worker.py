@@ -38,6 +38,8 @@ from jobqueue.supply import Offer, Supply
 
 logger = logging.getLogger("jobqueue")
 
+#: Seconds between two looks at whether anything comes out of what Django's log would say of jobs.
+LOOK_AT_LOG = 1.0
 #: Seconds after the end of the grace time at which a worker without a supervisor just exits.
 LAST_CALL = 1.0
 
@@ -79,6 +81,7 @@ class Worker:
     def run(self) -> None:
         """Work until told to stop, or until nothing is left to do in a burst."""
         previous = lifecycle.listen(self._announcer.tell)
+        signals.look_every(LOOK_AT_LOG)
         try:
             while not self._is_done():
                 self._obey()

@@ -131,6 +131,13 @@ class Ear:
         elif not first:
             logger.info("Listening for new jobs again.")
 
+    @property
+    def has_word(self) -> bool:
+        """Whether word has come with the answer to some statement. Then it is not on `fileno` any more."""
+        if self._raw is not None and not self._raw.closed:
+            self._take_words()
+        return bool(self._heard)
+
     def heard(self) -> set[str] | None:
         """The queues that have been named since the last call; None if any may have changed."""
         if self._connection.vendor == "sqlite":
@@ -172,8 +179,12 @@ class Ear:
         # The driver's own errors are not the ones that Django's callers catch.
         with self._connection.wrap_database_errors:
             pgconn.consume_input()
-            while (notice := pgconn.notifies()) is not None:
-                self._heard.add(notice.extra.decode())
+        self._take_words()
+
+    def _take_words(self) -> None:
+        """Those that have been read from the socket already."""
+        while (notice := self._raw.pgconn.notifies()) is not None:
+            self._heard.add(notice.extra.decode())
 
     def _file_changed(self) -> bool:
         with self._connection.cursor() as cursor:

@@ -80,6 +80,8 @@ class Turns:
 
     def next_moment(self, now: float) -> float:
         """When (time.monotonic) to `hear` again, if no word comes before."""
+        if self._ear.has_word:
+            return now
         moment = self._look_at
         if self._ear.fileno() is None:
             moment = min(moment, self._ask_at)  # gone by already, if what came in between took long

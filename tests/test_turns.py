@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
+from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from django.db import connection
 
-from jobqueue import turns
+from jobqueue import clock as database_clock
+from jobqueue import dispatch, lifecycle, turns
 from jobqueue.turns import Turns
 
 
@@ -30,6 +36,8 @@ class QuietEar:
 
     def fileno(self) -> int | None:
         return self.socket
+
+    has_word = False
 
     def heard(self) -> set[str]:
         return set()
@@ -61,3 +69,34 @@ def test_asks_at_once_if_what_came_in_between_took_long(clock: Clock) -> None:
     assert each.next_moment(clock.now) <= clock.now
     each.hear()
     assert each.next_moment(clock.now) == pytest.approx(clock.now + 0.02)
+
+
+def by_a_cursor() -> None:
+    database_clock.now("default")
+
+
+def past_the_cursors() -> None:
+    lifecycle.claim("of nobody", uuid4(), "nobody", 1)
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("asks", [by_a_cursor, past_the_cursors])
+def test_word_that_came_with_an_answer_is_not_waited_for(asks: Callable[[], None]) -> None:
+    """What a worker reads while it does something else, its tick or a claim, is not on the socket any more."""
+    ear = dispatch.Ear("default", tick=60.0)
+    each = Turns(["a"], ear, grows=False)
+    ear.attend()
+    each.hear()
+    each.is_dry("a")
+    now = turns.time.monotonic()
+    assert each.next_moment(now) > now + 30
+    with contextlib.closing(connection.copy("beside")) as beside, beside.cursor() as cursor:
+        cursor.execute("NOTIFY jobqueue, 'a'")
+    socket = ear.fileno()
+    assert select.select([socket], [], [], 20)[0]
+    asks()
+    assert not select.select([socket], [], [], 0)[0]
+    assert each.next_moment(now) <= now
+    each.hear()
+    assert not each.all_dry

@@ -35,7 +35,7 @@ PARTS = (
     ["-m", "processes", "-n", "3"],
     # Apart, since what drives the browser keeps an event loop in the thread of the tests; by files,
     # each of which has a site of its own.
-    ["-m", "browser", "-n", "3", "--dist", "loadfile"],
+    ["-m", "browser", "-n", "2", "--dist", "loadfile"],
 )
 FEW = 5  # failures that may be their neighbours' fault; more are not
 TIMED_OUT = 124

@@ -65,7 +65,7 @@ class Turns:
         """Find out which queues may hold something. Raises the database's errors."""
         now = time.monotonic()
         heard: set[str] | None = set()
-        if now >= self._ask_at:
+        if now >= self._ask_at or self._ear.has_word:
             heard = self._ear.heard()
             if self._ear.fileno() is None:
                 self._ask_at = now + self._ear.ask_every

@@ -33,14 +33,18 @@ class QuietEar:
 
     def __init__(self, socket: int | None) -> None:
         self.socket = socket
+        self.words: set[str] = set()
 
     def fileno(self) -> int | None:
         return self.socket
 
-    has_word = False
+    @property
+    def has_word(self) -> bool:
+        return bool(self.words)
 
     def heard(self) -> set[str]:
-        return set()
+        words, self.words = self.words, set()
+        return words
 
 
 @pytest.fixture
@@ -69,6 +73,21 @@ def test_asks_at_once_if_what_came_in_between_took_long(clock: Clock) -> None:
     assert each.next_moment(clock.now) <= clock.now
     each.hear()
     assert each.next_moment(clock.now) == pytest.approx(clock.now + 0.02)
+
+
+@pytest.mark.parametrize("socket", [None, 7])
+def test_word_is_heard_once(clock: Clock, socket: int | None) -> None:
+    """Also where it cannot be waited for, as behind a pooler: it is not left for the next time to ask."""
+    ear: Any = QuietEar(socket)
+    each = Turns(["a"], ear, grows=False)
+    each.hear()
+    each.is_dry("a")
+    clock.now += 0.001
+    ear.words = {"a"}
+    assert each.next_moment(clock.now) == clock.now
+    each.hear()
+    assert not each.all_dry
+    assert each.next_moment(clock.now) > clock.now
 
 
 def by_a_cursor() -> None:

@@ -187,7 +187,8 @@ def legs(options: argparse.Namespace, url: str | None, problem: str) -> Iterator
 
 
 def wait_until_grown(url: str | None) -> None:
-    """After a restart the owners of leases come first, also of those that tests have made up."""
+    """After a restart the owners of leases come first, also of those that tests have made up. That ends with the
+    server's age, which nothing announces."""
     if url is None:
         return
     import psycopg
